@@ -13,7 +13,7 @@ With --package FOLDER (the built Python package) also the pairs of watched_pairs
 ranks and beside C++'s, and the right programs of evaluation/sets/eighth/python. --only then takes the names of their groups, too.
 
 Of each pair, what `compare` says, and of each quantity the largest distance in units of its tolerance. The factors in
-common/lockstep/compare/tolerance.cpp are at least ten times what is needed: "largest" must stay below 0.1.
+common/lockstep/diagnose/tolerance.cpp are at least ten times what is needed: "largest" must stay below 0.1.
 Exit code: 0 all pairs are equal, to the bit where they must be, else to rounding; 1 some are not, or are nearer to the
 tolerance; 3 something could not be run.
 """
@@ -57,21 +57,22 @@ def of_python(course, options, kept):
 
 
 def judged(said):
-    """The largest distance of each aspect, over its tolerance, and how far that tolerance went."""
+    """The largest distance of each equation, over its tolerance, and how far that tolerance went."""
     largest = {}
-    for aspect in said["aspects"]:
-        # A metric's tolerance is a count of samples.
-        shares = [each["distance"] / each["tolerance"] for each in aspect["distances"] if each["tolerance"] > 0]
-        if shares and aspect["aspect"] != "metric":
-            largest[aspect["aspect"]] = max(shares)
-    steps = {step for aspect in said["aspects"] for step in aspect["steps"]}
+    for measured in said["measured"]:
+        # A figure's tolerance is a count of samples.
+        shares = [each["distance"] / each["tolerance"] for each in measured["distances"] if each["tolerance"] > 0]
+        if shares and measured["equation"] != "joined-figures":
+            largest[measured["equation"]] = max(shares)
+    steps = {step for measured in said["measured"] for step in measured["steps"]}
     return {"answer": said["answer"], "first": said["first"], "steps": max(steps, default=-1), "largest": largest}
 
 
 def same_batches(said):
     """Whether each step's ids were the same: another number of ranks is the same training only then."""
-    data = next(each for each in said["aspects"] if each["aspect"] == "data")
-    return bool(data["steps"]) and data["first"] is None and said["a"]["updates"] == said["b"]["updates"] > 0
+    standing = {line["equation"]: line["standing"] for line in said["ledger"]}
+    held = standing["own-samples"] == standing["new-order"] == "held"
+    return held and said["a"]["updates"] == said["b"]["updates"] > 0
 
 
 def main():
@@ -92,8 +93,8 @@ def main():
                   f"{max(pair['largest'].values(), default=0):.3f}", flush=True)
     largest = {}
     for pair in pairs:
-        for aspect, share in pair["largest"].items():
-            largest[aspect] = max(largest.get(aspect, 0), share)
+        for equation, share in pair["largest"].items():
+            largest[equation] = max(largest.get(equation, 0), share)
     count = {answer: sum(pair["answer"] == answer for pair in pairs)
              for answer in ("equal", "rounding", "different", "undecided")}
     ways = {}

@@ -3,8 +3,8 @@
 usage: python3 evaluation/pairs/silent_variants.py [--build FOLDER] [--kept FOLDER] [--only 03_ddp,...] [--out FILE]
 
 What should be found stands in truths.json beside this file, written by somebody who did not write the comparison: `names` are
-aspects, and a step is right within one probe interval. A run is
-"not applicable" where no aspect can show it, and "skipped" where it has no truth. --kept keeps the recorded runs there,
+equations, and a step is right within one probe interval. A run is
+"not applicable" where no equation can show it, and "skipped" where it has no truth. --kept keeps the recorded runs there,
 and takes those that are there.
 Exit code: 0; 3 where something could not be run.
 """
@@ -52,10 +52,11 @@ def verdict(record, found):
 
 
 def first_in(said):
-    """Kind, step and words of the first difference, and what else differs."""
-    differ = {each["aspect"]: each["first"] for each in said["aspects"] if each["first"]}
+    """Equation, step and words of the first difference, and what else differs."""
+    differ = {line["equation"]: line for line in said["ledger"] if line["standing"] == "broken"}
     first = differ.get(said["first"])
-    return {"answer": said["answer"], "first": said["first"], "step": first and first["step"], "what": first and first["what"],
+    return {"answer": said["answer"], "first": said["first"], "step": first and first["step"],
+            "what": first and first["broken_by"][0],
             "also": {name: each["step"] for name, each in differ.items() if name != said["first"]}}
 
 

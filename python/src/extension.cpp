@@ -150,7 +150,7 @@ py::dict diagnosis_of(const std::filesystem::path& folder) {
   result["findings"] =
       py::module_::import("json").attr("loads")(report::findings_json(diagnosis.findings));
   result["ledger"] =
-      py::module_::import("json").attr("loads")(report::ledger_json(diagnosis.ledger));
+      py::module_::import("json").attr("loads")(diagnose::ledger_json(diagnosis.ledger));
   result["detectors"] = states;
   result["text"] =
       as_text(diagnose::to_text(diagnosis, std::filesystem::current_path(none).string()));

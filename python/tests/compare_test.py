@@ -58,9 +58,10 @@ class Compare(unittest.TestCase):
         said, code = self.said(self.first, self.again)
         self.assertEqual((code, said["answer"], said["first"]), (0, "equal", None))
         self.assertEqual((said["a"]["ranks"], said["a"]["updates"]), (2, UPDATES))
-        compared = {aspect["aspect"] for aspect in said["aspects"] if aspect["steps"]}
-        self.assertLessEqual({"configuration", "data", "initial", "mode", "local_gradients", "reduced_gradients",
-                              "hyper_parameters", "update"}, compared)
+        self.assertLessEqual({"one-job", "equal-settings", "own-samples", "new-order", "equal-start", "modes",
+                              "mean-gradient", "rates", "all-moved", "equal-after"}, self.held(said))
+        of_gradients = next(one for one in said["measured"] if one["equation"] == "mean-gradient")["tensors"]
+        self.assertEqual({tensor["name"].split()[0] for tensor in of_gradients}, {"local", "reduced"})
         text = compare(self.first, self.again)
         self.assertEqual((text.returncode, text.stderr), (0, ""))
         self.assertIn("A and B are equal to the bit, in all that was compared.", text.stdout)
@@ -74,10 +75,10 @@ class Compare(unittest.TestCase):
     def test_another_learning_rate_is_named_at_its_step(self):
         """It changes with the second epoch, at whose first update everything before the rate is still the same."""
         said, code = self.said(self.first, self.faster)
-        self.assertEqual((code, said["answer"], said["first"]), (1, "different", "hyper_parameters"))
-        first = next(aspect["first"] for aspect in said["aspects"] if aspect["aspect"] == "hyper_parameters")
-        self.assertEqual((first["step"], first["ranks"], first["what"]), (UPDATES // 3, [0, 1], "learning rate"))
-        self.assertEqual((first["a"], first["b"]), ("0.1", "0.2"))
+        self.assertEqual((code, said["answer"], said["first"]), (1, "different", "rates"))
+        line = next(line for line in said["ledger"] if line["equation"] == "rates")
+        self.assertEqual((line["step"], line["ranks"], line["broken_by"]), (UPDATES // 3, [0, 1], ["learning rate"]))
+        self.assertEqual((line["apart"]["a"], line["apart"]["b"]), ("0.1", "0.2"))
         self.assertEqual(said["agree_until"], UPDATES // 3 - 1)
 
     def test_a_compiled_model_trains_the_same_but_for_rounding(self):
@@ -87,9 +88,8 @@ class Compare(unittest.TestCase):
             self.assertEqual(done.returncode, 0, done.stderr)
         said, code = self.said(self.top / "eager", self.top / "compiled")
         self.assertEqual((code, said["answer"], said["first"]), (0, "rounding", None))
-        compared = {aspect["aspect"] for aspect in said["aspects"] if aspect["steps"]}
-        self.assertLessEqual({"initial", "loss", "local_gradients", "reduced_gradients", "hyper_parameters", "update"},
-                             compared)
+        self.assertLessEqual({"equal-start", "loss-weights", "mean-gradient", "rates", "all-moved", "equal-after"},
+                             self.held(said))
 
     def test_the_advice_is_to_call_this_command(self):
         text = flat(compare(self.first, self.faster).stdout)
@@ -97,19 +97,23 @@ class Compare(unittest.TestCase):
         text = flat(compare(self.first, self.faster, LOCKSTEP_COMMAND="/a clone/lockstep").stdout)
         self.assertIn(f"next: '/a clone/lockstep' diagnose {self.first} and", text)
 
-    def probed(self, folder):
-        """The steps at which parameters were compared with those of `first`."""
-        said, _ = self.said(self.first, folder)
-        return next(aspect for aspect in said["aspects"] if aspect["aspect"] == "reduced_gradients")
+    @staticmethod
+    def held(said):
+        return {line["equation"] for line in said["ledger"] if line["standing"] == "held"}
+
+    @staticmethod
+    def gradients(said):
+        """At which steps they were compared."""
+        return next(measured for measured in said["measured"] if measured["equation"] == "mean-gradient")
 
     def test_a_stretch_is_recorded_beside_the_usual_steps(self):
-        usual = self.probed(self.again)["steps"]
+        usual = self.gradients(self.said(self.first, self.again)[0])["steps"]
         self.assertEqual(usual, [0, 1, 2, 3, 4, 8, 16])
         folder = self.top / "closer"
         done = watch(folder, options=("--every", 1, "--from", 10, "--to", 12))
         self.assertEqual(done.returncode, 0, done.stderr)
-        aspect = self.probed(folder)
-        self.assertEqual((aspect["steps"], aspect["only_a"], aspect["only_b"]), (usual, [], [10, 11, 12]))
+        measured = self.gradients(self.said(self.first, folder)[0])
+        self.assertEqual((measured["steps"], measured["only_a"], measured["only_b"]), (usual, [], [10, 11, 12]))
         # It has all steps of the other: that decides.
         said, code = self.said(folder, self.first)
         self.assertEqual((code, said["answer"]), (0, "equal"))
@@ -121,15 +125,15 @@ class Compare(unittest.TestCase):
             done = watch(folder, options=("--every", 2, "--from", first, "--to", first + 3))
             self.assertEqual(done.returncode, 0, done.stderr)
         said, _ = self.said(*folders)
-        aspect = next(aspect for aspect in said["aspects"] if aspect["aspect"] == "reduced_gradients")
-        self.assertEqual((aspect["only_a"], aspect["only_b"]), ([], []))  # every 2nd step is an even one in both
+        measured = self.gradients(said)
+        self.assertEqual((measured["only_a"], measured["only_b"]), ([], []))  # every 2nd step is an even one in both
         odd = self.top / "every 3rd"
         self.assertEqual(watch(odd, options=("--every", 3, "--from", 9)).returncode, 0)
         done = compare(folders[0], odd)
         self.assertEqual(done.returncode, 3, done.stdout)
         text = flat(done.stdout)
-        self.assertIn("reduced gradients probed on different steps: 10 in A only, 9, 15, 18 in B only; to compare "
-                      "these too, record both runs with the same --every, --from and --to", text)
+        self.assertIn("mean-gradient was probed on different steps: 10 in A only and 9, 15 and 18 in B only; to "
+                      "compare these too, record both runs with the same --every, --from and --to", text)
         self.assertIn("with probes on the same steps: the same --every, --from and --to of lockstep watch.", text)
 
     def test_wrong_steps_are_refused_before_the_job_starts(self):

@@ -16,17 +16,13 @@ import charts
 import specs
 import template
 
-BY_STEP = [("kind", "kind"), ("step", "step"), ("distance", "distance"), ("tolerance", "tolerance"), ("share", "of the tolerance")]
+BY_STEP = [("equation", "equation"), ("step", "step"), ("distance", "distance"), ("tolerance", "tolerance"), ("share", "of the tolerance")]
 BY_LAYER = [("layer", "layer"), ("step", "step"), ("how", "how"), ("distance", "distance"), ("tolerance", "tolerance"),
             ("share", "of the tolerance"), ("drawn", None)]
 LEAST, MOST = 1e-4, 1e4  # of a tolerance: what is nearer or farther is drawn there
 STEPS, LAYERS = 48, 60   # that a picture by layer has room for
 DASHES = [[1, 0], [7, 3], [2, 2], [9, 3, 2, 3]]
 SHAPES = ["circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right"]
-
-
-def in_words(aspect):
-    return "hyper-parameters" if aspect == "hyper_parameters" else aspect.replace("_", " ")
 
 
 def at(step):
@@ -39,23 +35,8 @@ def share_of(apart):
 
 
 def first_of(said):
-    """The aspect that differs first; None where none does."""
-    return next((aspect for aspect in said["aspects"] if aspect["aspect"] == said["first"]), None)
-
-
-def last_equal(aspect):
-    """The last step before its first difference at which it was compared, where steps lie between; else None."""
-    before = [step for step in aspect["steps"] if step < aspect["first"]["step"]]
-    return before[-1] if before and before[-1] < aspect["first"]["step"] - 1 else None
-
-
-def outcome(aspect):
-    """What the comparison says of one kind, for the table."""
-    if aspect["first"] or aspect["steps"]:
-        return {"equal": "equal to the bit", "rounding": "equal to rounding", "different": "different"}[aspect["relation"]]
-    if aspect["in_a"] and aspect["in_b"]:
-        return "never at the same step"
-    return f"in {'A' if aspect['in_a'] else 'B'} only" if aspect["in_a"] or aspect["in_b"] else "not recorded"
+    """The line that parts first; None where none does."""
+    return next((line for line in said["ledger"] if line["equation"] == said["first"]), None)
 
 
 def steps_of(steps, **more):
@@ -65,14 +46,14 @@ def steps_of(steps, **more):
 
 def by_step(drawn, said):
     """None where nothing is apart."""
-    rows = [[in_words(aspect["aspect"]), apart["step"], apart["distance"], apart["tolerance"], share_of(apart)]
-            for aspect in said["aspects"] for apart in aspect["distances"] if share_of(apart) is not None]
+    rows = [[measured["equation"], apart["step"], apart["distance"], apart["tolerance"], share_of(apart)]
+            for measured in said["measured"] for apart in measured["distances"] if share_of(apart) is not None]
     if not rows:
         return None
     kinds, first = list(dict.fromkeys(row[0] for row in rows)), first_of(said)
     classes = [specs.series(number) for number in range(len(kinds))]
-    begins = first["first"]["step"] if first else None
-    text = ("How far the runs are apart, of each kind the largest distance at a step, as a share of its tolerance. Above the "
+    begins = first["step"] if first else None
+    text = ("How far the runs are apart, of each equation the largest distance at a step, as a share of its tolerance. Above the "
             "dashed line it is no rounding.")
     text += f" The vertical line is the first difference, {at(begins)}." if first else " Nothing is above it."
     domain = [LEAST, min(MOST, max(10, 10 ** math.ceil(math.log10(max(row[4] for row in rows) or 1))))]
@@ -80,7 +61,7 @@ def by_step(drawn, said):
     x = steps_of([row[1] for row in rows] + ([begins] if first else []))
     y = specs.of("drawn", "quantitative", "of the tolerance", axis={"format": "~g", "tickCount": 5},
                  scale={"type": "log", "domain": domain, "nice": False})
-    look = {"color": specs.of("kind", "nominal", None, legend=None, scale={"domain": kinds, "range": specs.colours(classes)})}
+    look = {"color": specs.of("equation", "nominal", None, legend=None, scale={"domain": kinds, "range": specs.colours(classes)})}
     dashes = {"domain": kinds, "range": [DASHES[number % len(DASHES)] for number in range(len(kinds))]}
     shapes = {"domain": kinds, "range": [SHAPES[number % len(SHAPES)] for number in range(len(kinds))]}
     tooltip = specs.tips(*BY_STEP)
@@ -88,9 +69,9 @@ def by_step(drawn, said):
         {"data": {"values": [{"drawn": 1}]}, "mark": {"type": "rule", "strokeDash": [4, 3]},
          "encoding": {"y": {"field": "drawn", "type": "quantitative"}}},
         {"transform": drawn_at, "mark": {"type": "line", "strokeWidth": 2, "opacity": 0.85}, "encoding": {
-            "x": x, "y": y, **look, "strokeDash": specs.of("kind", "nominal", None, legend=None, scale=dashes)}},
+            "x": x, "y": y, **look, "strokeDash": specs.of("equation", "nominal", None, legend=None, scale=dashes)}},
         {"transform": drawn_at, "mark": {"type": "point", "size": 45, "filled": True, "opacity": 1}, "encoding": {
-            "x": x, "y": y, **look, "shape": specs.of("kind", "nominal", None, legend=None, scale=shapes), "tooltip": tooltip}}]
+            "x": x, "y": y, **look, "shape": specs.of("equation", "nominal", None, legend=None, scale=shapes), "tooltip": tooltip}}]
     if first:
         layers.append({"data": {"values": [{"step": begins}]},
                        "mark": {"type": "rule", "color": "var(--broken)", "strokeWidth": 2},
@@ -104,10 +85,10 @@ def how(apart):
     return "to rounding" if apart["distance"] is not None and apart["distance"] <= apart["tolerance"] else "different"
 
 
-def window(aspect):
+def window(measured, line):
     """Steps to draw: all that were compared, or some before its first difference and more from there on."""
-    steps = aspect["steps"]
-    begins = steps.index(aspect["first"]["step"]) if aspect["first"] else 0
+    steps = measured["steps"]
+    begins = steps.index(line["step"]) if "broken_by" in line else 0
     begin = max(0, min(begins - STEPS // 4, len(steps) - STEPS))
     return steps[begin:begin + STEPS]
 
@@ -121,10 +102,10 @@ def farthest(tensors, steps):
     return [tensor for tensor in tensors if tensor in kept]
 
 
-def by_layer(drawn, aspect):
+def by_layer(drawn, measured, line):
     """None where nothing of its tensors is apart."""
-    steps = window(aspect)
-    tensors = farthest(aspect["tensors"], steps)
+    steps = window(measured, line)
+    tensors = farthest(measured["tensors"], steps)
     rows = [[tensor["name"], apart["step"], how(apart), apart["distance"], apart["tolerance"], share_of(apart),
              min(MOST, max(LEAST, MOST if share_of(apart) is None else share_of(apart)))]
             for tensor in tensors for apart in tensor["distances"] if apart["step"] in steps]
@@ -132,10 +113,10 @@ def by_layer(drawn, aspect):
         return None
     text = ("A row for each tensor in the model's order, a place for each step at which it was compared. No mark: equal to the "
             "bit. The larger a mark, the more of its tolerance the distance takes; a square is no rounding.")
-    if len(steps) < len(aspect["steps"]):
-        text += f" {len(steps)} of {len(aspect['steps'])} steps are drawn."
-    if len(tensors) < len(aspect["tensors"]):
-        text += f" {len(tensors)} of {len(aspect['tensors'])} tensors are drawn, those that are farthest apart."
+    if len(steps) < len(measured["steps"]):
+        text += f" {len(steps)} of {len(measured['steps'])} steps are drawn."
+    if len(tensors) < len(measured["tensors"]):
+        text += f" {len(tensors)} of {len(measured['tensors'])} tensors are drawn, those that are farthest apart."
     classes = {"to rounding": "correct", "different": "broken"}
     there = [name for name in classes if any(row[2] == name for row in rows)]
     spec = specs.chart(18 * len(tensors), mark={"type": "point", "filled": True, "opacity": 1}, encoding={
@@ -150,17 +131,17 @@ def by_layer(drawn, aspect):
         "shape": specs.of("how", "nominal", None, legend=None, scale={
             "domain": there, "range": [{"to rounding": "circle", "different": "square"}[name] for name in there]}),
         "tooltip": specs.tips(*BY_LAYER[:-1])})
-    words = in_words(aspect["aspect"])
-    return drawn.add(f"by-layer-{aspect['aspect']}", f"{words[0].upper()}{words[1:]} by layer and step", text, BY_LAYER, rows, spec,
+    name = measured["equation"]
+    return drawn.add(f"by-layer-{name}", f"{name.replace('-', ' ').capitalize()} by layer and step", text, BY_LAYER, rows, spec,
                      legend=[(name, classes[name]) for name in there])
 
 
 def page(said):
     drawn = charts.Charts()
-    pictures = [by_step(drawn, said), *(by_layer(drawn, aspect) for aspect in said["aspects"] if aspect["tensors"])]
-    first = first_of(said)
-    return template.page("compare.html.j2", drawn, said=said, first=first, last_equal=last_equal(first) if first else None,
-                         pictures=[each for each in pictures if each], in_words=in_words, at=at, outcome=outcome)
+    pictures = [by_step(drawn, said), *(by_layer(drawn, measured, line)
+                                        for measured, line in zip(said["measured"], said["ledger"]) if measured["tensors"])]
+    return template.page("compare.html.j2", drawn, said=said, first=first_of(said),
+                         pictures=[each for each in pictures if each], at=at)
 
 
 def main(line):

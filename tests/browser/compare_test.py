@@ -31,7 +31,7 @@ def write_page(said, file):
 class ComparePage(Opened):
     """A job that shuffles alike in every epoch beside one that does not. A run's name and a layer's are hostile."""
     lesson, variant = "05_set_epoch", "missing-set-epoch"
-    charts = {"by-step", "by-layer-local_gradients", "by-layer-reduced_gradients", "by-layer-update"}
+    charts = {"by-step", "by-layer-mean-gradient", "by-layer-equal-after"}
 
     @classmethod
     def make(cls):
@@ -39,16 +39,16 @@ class ComparePage(Opened):
                 for name, variant in (("a", "correct"), ("b", cls.variant)))
         cls.said = compared(a, b)
         cls.said["b"]["name"] = f"{cls.folder}/{'b' * 200}/{made_up.HOSTILE}"
-        for aspect in cls.said["aspects"]:
-            for tensor in aspect["tensors"][:1]:
+        for measured in cls.said["measured"]:
+            for tensor in measured["tensors"][:1]:
                 tensor["name"] = made_up.HOSTILE
         write_page(cls.said, cls.page)
 
     def text(self, selector):
         return self.js("return document.querySelector(arguments[0]).textContent.replace(/\\s+/g, ' ').trim()", selector)
 
-    def of(self, name):
-        return next(aspect for aspect in self.said["aspects"] if aspect["aspect"] == name)
+    def of(self, part, equation):
+        return next(one for one in self.said[part] if one["equation"] == equation)
 
     def test_the_answer_stands_first(self):
         self.assertEqual(self.text("main section:first-child strong"), self.said["verdict"])
@@ -58,36 +58,39 @@ class ComparePage(Opened):
                                 for letter, run in (("A", self.said["a"]), ("B", self.said["b"]))])
 
     def test_the_first_difference_is_marked(self):
-        first = self.of("data")["first"]
-        self.assertEqual(self.said["first"], "data")
+        first = self.of("ledger", "own-samples")
+        self.assertEqual(self.said["first"], "own-samples")
         told = self.text("#first li")
-        for part in ("data", f"step {first['step']}", "ranks 0, 1", first["what"], first["a"], first["b"]):
+        for part in (first["sentence"], f"step {first['step']}", "ranks 0, 1", *first["broken_by"], first["apart"]["a"],
+                     first["apart"]["b"]):
             self.assertIn(part, told)
         marked = self.js("return [...document.querySelectorAll('#compared tbody tr')].filter(row => row.querySelector('.badge'))"
                          ".map(row => row.cells[0].textContent.trim())")
-        self.assertEqual(marked, ["data first"])
+        self.assertEqual(marked, [first["sentence"] + " first"])
         self.assertIn(f"first difference, step {first['step']}", self.text("#by-step figcaption"))
 
-    def test_every_kind_that_was_compared_has_a_row(self):
+    def test_every_equation_has_a_row(self):
         rows = self.js("return [...document.querySelectorAll('#compared tbody tr')].map(row => "
-                       "[row.cells[0].firstChild.textContent.trim(), row.cells[1].textContent, Number(row.cells[2].textContent),"
-                       " Number(row.cells[3].textContent)])")
-        self.assertEqual(len(rows), 13)
-        of = {name: (answer, steps, differ) for name, answer, steps, differ in rows}
-        for words, name in (("loss", "loss"), ("local gradients", "local_gradients"), ("update", "update")):
-            aspect = self.of(name)
-            self.assertEqual(of[words], ("different", len(aspect["steps"]), aspect["differing_steps"]))
-        self.assertEqual(of["initial"], ("equal to the bit", 1, 0))
+                       "[row.cells[0].firstChild.textContent.trim(), row.cells[1].textContent, row.cells[2].textContent])")
+        self.assertEqual([row[:2] for row in rows], [[line["sentence"], line["standing"]] for line in self.said["ledger"]])
+        told = dict(zip((line["equation"] for line in self.said["ledger"]), (row[2] for row in rows)))
+        for equation in ("loss-weights", "mean-gradient", "equal-after"):
+            line = self.of("ledger", equation)
+            self.assertEqual(line["standing"], "broken")
+            self.assertIn(f"since step {line['step']}: {line['broken_by'][0]}: {line['apart']['a']} in A", told[equation])
+            self.assertIn(f"({line['looked_at']})", told[equation])
+            self.assertRegex(line["looked_at"], r"^\d+ steps?, of which \d+ differ$")
+        self.assertEqual(told["equal-start"], "1 step, equal to the bit")
 
     def test_distances_are_drawn_by_step_and_by_layer(self):
         self.assertEqual(set(self.figures()), self.charts)
-        aspect = self.of("update")
-        drawn = self.table("by-layer-update")
-        self.assertEqual({row[0] for row in drawn}, {tensor["name"] for tensor in aspect["tensors"]})
-        self.assertEqual(len(drawn), sum(len(tensor["distances"]) for tensor in aspect["tensors"]))
+        measured = self.of("measured", "equal-after")
+        drawn = self.table("by-layer-equal-after")
+        self.assertEqual({row[0] for row in drawn}, {tensor["name"] for tensor in measured["tensors"]})
+        self.assertEqual(len(drawn), sum(len(tensor["distances"]) for tensor in measured["tensors"]))
         self.assertIn("different", {row[2] for row in drawn})
-        steps = [int(row[1]) for row in self.table("by-step") if row[0] == "update"]
-        self.assertEqual(steps, [apart["step"] for apart in aspect["distances"]])
+        steps = [int(row[1]) for row in self.table("by-step") if row[0] == "equal-after"]
+        self.assertEqual(steps, [apart["step"] for apart in measured["distances"]])
 
     def test_every_chart_is_drawn_and_nothing_is_cut_off_on_a_telephone(self):
         self.assert_drawn_at_any_width(self.figures())

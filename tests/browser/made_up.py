@@ -73,7 +73,7 @@ def job(**more):
 
 def comparison(**more):
     return {"answer": "equal", "verdict": "the same", "a": {"name": "a", "ranks": 2, "updates": 3}, "first": None,
-            "b": {"name": "b", "ranks": 2, "updates": 3}, "aspects": [], "notes": [], "unit": 1e-7, **more}
+            "b": {"name": "b", "ranks": 2, "updates": 3}, "ledger": [], "measured": [], "notes": [], "unit": 1e-7, **more}
 
 
 def write(folder, *reports):

@@ -13,11 +13,12 @@ import tempfile
 import unittest
 
 import jsonschema
+import referencing
 
 DEADLINE_S = 60
 RUNS = {"first": ("05_set_epoch", "correct"), "again": ("05_set_epoch", "correct"),
         "faulty": ("05_set_epoch", "missing-set-epoch")}
-SCHEMA = pathlib.Path(__file__).resolve().parents[2] / "reports" / "schema" / "compare.schema.json"
+SCHEMAS = pathlib.Path(__file__).resolve().parents[2] / "reports" / "schema"
 BIN, COURSE = None, None
 
 
@@ -64,23 +65,25 @@ class Command(unittest.TestCase):
         result = compare(self.first, self.faulty, "--json")
         self.assertEqual((result.returncode, result.stderr), (1, ""))
         said = json.loads(result.stdout)
-        self.assertEqual((said["answer"], said["first"]), ("different", "data"))
-        data = next(each for each in said["aspects"] if each["aspect"] == "data")
-        self.assertEqual(data["first"]["what"], "train samples")
-        self.assertEqual(data["first"]["ranks"], [0, 1])
+        self.assertEqual((said["answer"], said["first"]), ("different", "own-samples"))
+        data = next(line for line in said["ledger"] if line["equation"] == "own-samples")
+        self.assertEqual((data["standing"], data["broken_by"], data["ranks"]), ("broken", ["train samples"], [0, 1]))
         # The first epoch is the same: the second one's first batch is not.
         updates = said["a"]["updates"]
-        self.assertEqual(data["first"]["step"], updates // 3)
+        self.assertEqual((data["step"], data["after"]), (updates // 3, updates // 3 - 1))
         self.assertEqual(said["agree_until"], updates // 3 - 1)
         text = compare(self.first, self.faulty).stdout
-        self.assertIn(f"agree until step {said['agree_until']}, then they differ. first: data", flat(text))
+        self.assertIn(f"agree until step {said['agree_until']}, then they differ. They part first in this: BROKEN ranks draw "
+                      "different samples", flat(text))
         self.assertEqual([line for line in text.splitlines() if len(line) > 80 and " " in line.strip()], [])
 
     def test_json_is_as_the_schema_says(self):
         """Of runs that are equal, differ, and leave it undecided. A schema that takes anything would be no check."""
-        schema = json.loads(SCHEMA.read_text(encoding="utf-8"))
+        schema, job = (json.loads((SCHEMAS / name).read_text(encoding="utf-8"))
+                       for name in ("compare.schema.json", "job.schema.json"))
         jsonschema.Draft202012Validator.check_schema(schema)
-        validator = jsonschema.Draft202012Validator(schema)
+        known = referencing.Registry().with_resource("job.schema.json", referencing.Resource.from_contents(job))
+        validator = jsonschema.Draft202012Validator(schema, registry=known)
         answers = set()
         for other in (self.again, self.faulty, self.copy_of(self.first)):
             said = json.loads(compare(self.first, other, "--json").stdout)
@@ -89,7 +92,8 @@ class Command(unittest.TestCase):
         self.assertLessEqual({"equal", "different"}, answers)
         self.assertFalse(validator.is_valid({**said, "answer": "similar"}))
         self.assertFalse(validator.is_valid({**said, "more": 1}))
-        self.assertFalse(validator.is_valid({**said, "aspects": said["aspects"][:12]}))
+        self.assertFalse(validator.is_valid({**said, "ledger": said["ledger"][:16]}))
+        self.assertFalse(validator.is_valid({**said, "ledger": [{**line, "standing": "fine"} for line in said["ledger"]]}))
 
     def test_a_part_is_compared_with_the_same_part(self):
         half, other = self.copy_of(self.first), self.copy_of(self.first)

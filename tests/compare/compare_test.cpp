@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <lockstep/compare/compare.h>
+#include <lockstep/diagnose/gradients.h>
 
 #include <cmath>
 #include <functional>
@@ -14,6 +15,8 @@
 namespace lockstep::compare {
 namespace {
 
+using diagnose::Equation;
+using diagnose::Standing;
 using simulated::each;
 
 trace::Trace with_every_event(int ranks = 2) {
@@ -54,10 +57,15 @@ std::string flat(const std::string& text) {
   return all;
 }
 
+const char* slug(Equation equation) {
+  return diagnose::text_of(equation).slug;
+}
+
 struct Change {
   const char* name;
-  Aspect aspect;
+  Equation equation;
   std::int64_t step;
+  const char* what;
   std::function<void(trace::Trace&)> make;  // to rank 1
 };
 
@@ -73,38 +81,42 @@ void change_ids(trace::Trace& trace, bool order_only) {
 
 std::vector<Change> changes() {
   return {
-      {"Shape", Aspect::configuration, -1,
+      {"Shape", Equation::equal_settings, -1, "parameter weight0",
        [](auto& t) {
          each<trace::Model>(t.ranks[1])[0].second.shapes[0] = {3, 2};
        }},
-      {"Content", Aspect::data, -1,
+      {"Content", Equation::own_samples, -1, "train data set: hash of what it holds",
        [](auto& t) { each<trace::Dataset>(t.ranks[1])[0].second.content_as_set = 5; }},
-      {"Ids", Aspect::data, 2, [](auto& t) { change_ids(t, false); }},
-      {"Order", Aspect::data, 2, [](auto& t) { change_ids(t, true); }},
-      {"RandomNumbers", Aspect::random, 1,
+      {"Ids", Equation::own_samples, 2, "train samples", [](auto& t) { change_ids(t, false); }},
+      {"Order", Equation::new_order, 2, "order of the train samples",
+       [](auto& t) { change_ids(t, true); }},
+      {"RandomNumbers", Equation::random_numbers, 1, "random numbers of sample 69",
        [](auto& t) { at_step<trace::RandomNumbers>(t, 1, 1).hashes[2] = 5; }},
-      {"Initial", Aspect::initial, -1,
+      {"Initial", Equation::equal_start, -1, "bias0",
        [](auto& t) { at_step<trace::Parameters>(t, 1, -1).values[1] = another(); }},
-      {"Mode", Aspect::mode, 3, [](auto& t) { at_step<trace::Forward>(t, 1, 3).training = false; }},
-      {"Loss", Aspect::loss, 2, [](auto& t) { at_step<trace::Loss>(t, 1, 2).sum *= 1.01; }},
-      {"BackwardValue", Aspect::loss, 2,
+      {"Mode", Equation::modes, 3, "mode of the forwards",
+       [](auto& t) { at_step<trace::Forward>(t, 1, 3).training = false; }},
+      {"Loss", Equation::loss_weights, 2, "mean loss of the samples",
+       [](auto& t) { at_step<trace::Loss>(t, 1, 2).sum *= 1.01; }},
+      {"BackwardValue", Equation::loss_weights, 2, "loss that backward starts from",
        [](auto& t) { at_step<trace::Loss>(t, 1, 2).backward_value /= 2; }},
-      {"LocalGradient", Aspect::local_gradients, 1,
+      {"LocalGradient", Equation::mean_gradient, 1, "local gradient of weight0",
        [](auto& t) { at_step<trace::LocalGradients>(t, 1, 1).values[0] = another(); }},
-      {"NoGradient", Aspect::local_gradients, 1,
+      {"NoGradient", Equation::mean_gradient, 1, "local gradient of weight0",
        [](auto& t) { at_step<trace::LocalGradients>(t, 1, 1).values[0] = {}; }},
-      {"ReducedGradient", Aspect::reduced_gradients, 2,
+      {"ReducedGradient", Equation::mean_gradient, 2, "reduced gradient of bias0",
        [](auto& t) { at_step<trace::ReducedGradients>(t, 1, 2).values[1] = another(); }},
-      {"LearningRate", Aspect::hyper_parameters, 5,
+      {"LearningRate", Equation::rates, 5, "learning rate",
        [](auto& t) { at_step<trace::Update>(t, 1, 5).lr = {0.2}; }},
-      {"Update", Aspect::update, 3,
+      {"Update", Equation::all_moved, 3, "weight0",
        [](auto& t) { at_step<trace::Parameters>(t, 1, 3).values[0] = another(); }},
-      {"Buffer", Aspect::buffers, 1,
+      {"Buffer", Equation::buffers, 1, "buffer mean",
        [](auto& t) { at_step<trace::Buffers>(t, 1, 1).values[0] = another(); }},
-      {"Metric", Aspect::metric, 13, [](auto& t) { at_step<trace::Metric>(t, 1, 13).sum *= 2; }},
-      {"Checkpoint", Aspect::checkpoint, 3,
+      {"Metric", Equation::joined_figures, 13, "evaluation accuracy",
+       [](auto& t) { at_step<trace::Metric>(t, 1, 13).sum *= 2; }},
+      {"Checkpoint", Equation::saved_is_held, 3, "model as saved",
        [](auto& t) { at_step<trace::TrainingState>(t, 1, 3).hashes[0] = 9; }},
-      {"RngState", Aspect::checkpoint, 3,
+      {"RngState", Equation::saved_is_held, 3, "rng_state as saved",
        [](auto& t) { at_step<trace::TrainingState>(t, 1, 3).hashes[1] = 9; }},
   };
 }
@@ -120,13 +132,19 @@ TEST_P(OneChange, IsWhatDiffersFirst) {
   const auto found = compare(a, b);
   EXPECT_EQ(found.answer, Answer::different);
   ASSERT_TRUE(found.first);
-  EXPECT_STREQ(to_string(*found.first), to_string(GetParam().aspect));
-  const auto& first = *found.of(*found.first).first;
-  EXPECT_EQ(first.step, GetParam().step);
-  EXPECT_EQ(first.ranks, std::vector<int>{1});
-  EXPECT_NE(first.a, first.b);
-  for (const auto& aspect : found.aspects)
-    EXPECT_EQ(aspect.first.has_value(), aspect.aspect == GetParam().aspect);
+  EXPECT_EQ(slug(*found.first), slug(GetParam().equation));
+  const auto& line = found.of(*found.first).line;
+  EXPECT_EQ(line.step, GetParam().step);
+  EXPECT_EQ(line.ranks, std::vector<int>{1});
+  EXPECT_NE(line.apart->a, line.apart->b);
+  EXPECT_THAT(line.broken_by, testing::ElementsAre(GetParam().what));
+  for (const auto& each : found.ledger) {
+    // Equal gradients that move parameters otherwise leave them apart.
+    const bool follows =
+        GetParam().equation == Equation::all_moved && each.line.equation == Equation::equal_after;
+    EXPECT_EQ(each.parts(), each.line.equation == GetParam().equation || follows)
+        << slug(each.line.equation);
+  }
 }
 
 TEST(Compare, TheSameJobTwiceIsEqualToTheBit) {
@@ -134,10 +152,19 @@ TEST(Compare, TheSameJobTwiceIsEqualToTheBit) {
   const auto found = compare(a, b);
   EXPECT_EQ(found.answer, Answer::equal);
   EXPECT_FALSE(found.first);
-  for (const auto& aspect : found.aspects) {
-    EXPECT_EQ(aspect.relation, Relation::equal) << to_string(aspect.aspect);
-    EXPECT_FALSE(aspect.steps.empty()) << to_string(aspect.aspect);
+  ASSERT_EQ(found.ledger.size(), static_cast<std::size_t>(diagnose::kEquations));
+  for (const auto& each : found.ledger) {
+    const auto& line = each.line;
+    const bool is_idle = line.equation == Equation::clipped_once;
+    EXPECT_EQ(line.standing, is_idle                                 ? Standing::idle
+                             : line.equation == Equation::same_calls ? Standing::open
+                                                                     : Standing::held)
+        << slug(line.equation);
+    EXPECT_TRUE(each.to_the_bit) << slug(line.equation);
+    EXPECT_EQ(line.looked_at.empty(), line.standing != Standing::held) << slug(line.equation);
+    EXPECT_EQ(line.reason.empty(), line.standing == Standing::held) << slug(line.equation);
   }
+  EXPECT_EQ(found.of(Equation::equal_start).line.looked_at, "1 step, equal to the bit");
 }
 
 TEST(Compare, AnEarlierConsequenceIsNoReasonToSayALaterCause) {
@@ -146,9 +173,10 @@ TEST(Compare, AnEarlierConsequenceIsNoReasonToSayALaterCause) {
   at_step<trace::Parameters>(b, 1, 1).values[0] = another();
   at_step<trace::Loss>(b, 1, 2).sum *= 2;
   const auto found = compare(a, b);
-  EXPECT_EQ(found.first, Aspect::update);
+  EXPECT_EQ(found.first, Equation::all_moved);
+  EXPECT_EQ(found.of(Equation::equal_after).line.step, 1);
   EXPECT_EQ(found.agree_until, 0);
-  EXPECT_EQ(found.of(Aspect::loss).first->step, 2);
+  EXPECT_EQ(found.of(Equation::loss_weights).line.step, 2);
 }
 
 TEST(Compare, OfOneStepTheCauseComesFirst) {
@@ -156,7 +184,12 @@ TEST(Compare, OfOneStepTheCauseComesFirst) {
   auto b = with_every_event();
   at_step<trace::Parameters>(b, 0, 2).values[0] = another();
   at_step<trace::Loss>(b, 0, 2).sum *= 2;
-  EXPECT_EQ(compare(a, b).first, Aspect::loss);
+  const auto found = compare(a, b);
+  EXPECT_EQ(found.first, Equation::loss_weights);
+  EXPECT_EQ(found.of(Equation::equal_after).line.step, 2);
+  // What the update makes of another loss says nothing of the update.
+  EXPECT_EQ(found.of(Equation::all_moved).steps, (Steps{0, 1}));
+  EXPECT_EQ(found.of(Equation::all_moved).line.standing, Standing::held);
 }
 
 TEST(Compare, AllRanksThatDifferAreNamed) {
@@ -164,7 +197,7 @@ TEST(Compare, AllRanksThatDifferAreNamed) {
   auto b = with_every_event(3);
   for (const int rank : {0, 2}) at_step<trace::Update>(b, rank, 1).lr = {0.2};
   const auto found = compare(a, b);
-  EXPECT_EQ(found.of(Aspect::hyper_parameters).first->ranks, (std::vector<int>{0, 2}));
+  EXPECT_EQ(found.of(Equation::rates).line.ranks, (std::vector<int>{0, 2}));
 }
 
 // A setting is a cause where something follows from it, and a note where nothing does.
@@ -183,8 +216,8 @@ TEST(Compare, ASettingIsTheCauseOnlyWhereTheTrainingDiffers) {
   auto other = b;
   at_step<trace::Loss>(other, 1, 2).sum *= 2;
   found = compare(a, other);
-  EXPECT_EQ(found.first, Aspect::configuration);
-  EXPECT_EQ(found.of(Aspect::loss).first->step, 2);
+  EXPECT_EQ(found.first, Equation::equal_settings);
+  EXPECT_EQ(found.of(Equation::loss_weights).line.step, 2);
 }
 
 // As where a layer was replaced after the model was wrapped.
@@ -224,12 +257,12 @@ TEST(Compare, WhatIsLoadedIsKnownByTheSaveThatItComesFrom) {
   at_step<trace::CheckpointFile>(b, 1, 2).content = 50;
   at_step<trace::Loss>(b, 1, 2).sum *= 2;
   const auto found = compare(a, b);
-  EXPECT_EQ(found.first, Aspect::checkpoint);
-  const auto& first = *found.of(Aspect::checkpoint).first;
+  EXPECT_EQ(found.first, Equation::saved_is_held);
+  const auto& first = found.of(Equation::saved_is_held).line;
   EXPECT_EQ(first.step, 2);
   EXPECT_EQ(first.ranks, std::vector<int>{1});
-  EXPECT_THAT(first.a, testing::EndsWith("load of what was saved at step 2"));
-  EXPECT_THAT(first.b, testing::EndsWith("load of what was saved at step 1"));
+  EXPECT_THAT(first.apart->a, testing::EndsWith("load of what was saved at step 2"));
+  EXPECT_THAT(first.apart->b, testing::EndsWith("load of what was saved at step 1"));
 }
 
 // Other bytes alone are no difference: rounding makes them.
@@ -245,15 +278,15 @@ TEST(Compare, WhatIsSavedIsComparedByItsNames) {
   EXPECT_EQ(compare(a, saves({"epoch", "optimizer", "model"})).answer, Answer::equal);
   EXPECT_EQ(compare(a, saves({})).answer, Answer::equal) << "an older trace, or no dict";
   const auto found = compare(a, saves({"model", "epoch", "lr"}));
-  EXPECT_EQ(found.first, Aspect::checkpoint);
-  const auto& first = *found.of(Aspect::checkpoint).first;
+  EXPECT_EQ(found.first, Equation::saved_is_held);
+  const auto& first = found.of(Equation::saved_is_held).line;
   EXPECT_EQ(first.step, 1);
   EXPECT_EQ(first.ranks, std::vector<int>{0});
-  EXPECT_EQ(first.a, "optimizer");
-  EXPECT_EQ(first.b, "lr");
+  EXPECT_EQ(first.apart->a, "optimizer");
+  EXPECT_EQ(first.apart->b, "lr");
   EXPECT_EQ(compare(saves({"a"}), saves({"a", "b", "c", "d", "e", "f", "g", "h", "i"}))
-                .of(Aspect::checkpoint)
-                .first->b,
+                .of(Equation::saved_is_held)
+                .line.apart->b,
             "b, c, d, e, f, g and 2 more");
 }
 
@@ -303,9 +336,9 @@ TEST(Compare, ALossThatIsNoNumberIsFoundBetweenProbes) {
   }
   at_step<trace::Loss>(b, 1, 11).backward_value = std::nan("");
   const auto found = compare(told, b);
-  EXPECT_EQ(found.first, Aspect::loss);
-  EXPECT_EQ(found.of(Aspect::loss).first->step, 11);
-  EXPECT_EQ(found.of(Aspect::loss).first->ranks, std::vector<int>{1});
+  EXPECT_EQ(found.first, Equation::loss_weights);
+  EXPECT_EQ(found.of(Equation::loss_weights).line.step, 11);
+  EXPECT_EQ(found.of(Equation::loss_weights).line.ranks, std::vector<int>{1});
 }
 
 // A trace's steps have a gap between attempts, and what is loaded in between is no difference.
@@ -351,9 +384,10 @@ TEST(Compare, AStateThatIsToldIsComparedWithOneThatIsTold) {
   };
   EXPECT_EQ(compare(with({"model", "optimizer"}, 1), with({"model", "rng_state"}, 2)).answer,
             Answer::equal);
-  EXPECT_EQ(compare(with({"model", "optimizer"}, 1), with({"model"}, 1)).first, Aspect::checkpoint);
+  EXPECT_EQ(compare(with({"model", "optimizer"}, 1), with({"model"}, 1)).first,
+            Equation::saved_is_held);
   EXPECT_EQ(compare(with({"model", "rng_state"}, 1), with({"model", "rng_state"}, 2)).first,
-            Aspect::checkpoint);
+            Equation::saved_is_held);
 }
 
 // What a model in evaluation mode is given is not recorded, what its loss compares with is.
@@ -370,8 +404,8 @@ TEST(Compare, WhatAModelIsGivenIsNotComparedWithTargets) {
     return trace;
   };
   const auto found = compare(with_inputs(false), with_inputs(true));
-  EXPECT_EQ(found.first, Aspect::mode);
-  EXPECT_FALSE(found.of(Aspect::data).first);
+  EXPECT_EQ(found.first, Equation::modes);
+  EXPECT_EQ(found.of(Equation::own_samples).line.standing, Standing::held);
 }
 
 TEST(Compare, OtherRanksTrainTheSameGlobalBatches) {
@@ -380,16 +414,16 @@ TEST(Compare, OtherRanksTrainTheSameGlobalBatches) {
     const auto other = ShareJob{.ranks = ranks}.run();
     const auto found = compare(one, other);
     EXPECT_EQ(found.answer, Answer::rounding) << ranks;
-    EXPECT_EQ(found.of(Aspect::data).steps.size(), 41u);  // and before training
-    EXPECT_EQ(found.of(Aspect::local_gradients).steps.size(), 40u);
-    EXPECT_EQ(found.of(Aspect::data).relation, Relation::equal);
+    EXPECT_EQ(found.of(Equation::own_samples).steps.size(), 41u);  // and before training
+    EXPECT_EQ(found.of(Equation::mean_gradient).steps.size(), 40u);
+    EXPECT_TRUE(found.of(Equation::own_samples).to_the_bit);
   }
 }
 
 TEST(Compare, OtherRanksWithOtherBatchesDifferInTheData) {
   const auto one = ShareJob{}.run();
   const auto found = compare(one, ShareJob{.ranks = 2, .global_batch = 16}.run());
-  EXPECT_EQ(found.first, Aspect::data);
+  EXPECT_EQ(found.first, Equation::own_samples);
 }
 
 TEST(Compare, OtherRanksWithASummedGradientDifferInTheReducedOne) {
@@ -401,8 +435,10 @@ TEST(Compare, OtherRanksWithASummedGradientDifferInTheReducedOne) {
       for (auto& projection : value.sketch) projection *= 2;
     }
   const auto found = compare(one, two);
-  EXPECT_EQ(found.first, Aspect::reduced_gradients);
-  EXPECT_EQ(found.of(Aspect::reduced_gradients).first->step, 0);
+  EXPECT_EQ(found.first, Equation::mean_gradient);
+  EXPECT_EQ(found.of(Equation::mean_gradient).line.step, 0);
+  EXPECT_THAT(found.of(Equation::mean_gradient).line.broken_by,
+              testing::ElementsAre("reduced gradient of weight"));
 }
 
 TEST(Compare, OtherRanksWhoseReplicasAreApartDiffer) {
@@ -410,9 +446,10 @@ TEST(Compare, OtherRanksWhoseReplicasAreApartDiffer) {
   auto two = ShareJob{.ranks = 2}.run();
   at_step<trace::Parameters>(two, 1, 5).values[0] = another();
   const auto found = compare(one, two);
-  EXPECT_EQ(found.first, Aspect::update);
-  EXPECT_EQ(found.of(Aspect::update).first->step, 5);
-  EXPECT_NE(found.of(Aspect::update).first->what.find("ranks 0 and 1 of B"), std::string::npos);
+  EXPECT_EQ(found.first, Equation::equal_after);
+  EXPECT_EQ(found.of(Equation::equal_after).line.step, 5);
+  EXPECT_NE(found.of(Equation::equal_after).line.broken_by.front().find("ranks 0 and 1 of B"),
+            std::string::npos);
 }
 
 // One unit of rounding in each gradient is noise; a thousand times as much is another training.
@@ -420,10 +457,12 @@ TEST(Compare, NoiseOfRoundingIsEqualToRoundingAndMoreIsNot) {
   const auto a = ShareJob{.ranks = 2}.run();
   const auto near = compare(a, ShareJob{.ranks = 2, .noise = 1e-7}.run());
   EXPECT_EQ(near.answer, Answer::rounding);
-  EXPECT_FALSE(near.of(Aspect::reduced_gradients).distances.empty());
+  EXPECT_FALSE(near.of(Equation::mean_gradient).distances.empty());
   const auto far = compare(a, ShareJob{.ranks = 2, .noise = 1e-3}.run());
   EXPECT_EQ(far.answer, Answer::different);
-  EXPECT_EQ(far.first, Aspect::local_gradients);
+  EXPECT_EQ(far.first, Equation::mean_gradient);
+  EXPECT_THAT(far.of(Equation::mean_gradient).line.broken_by.front(),
+              testing::StartsWith("local gradient of "));
 }
 
 // A value that a rounding moves over a ReLU's corner changes one gradient by much, and the parameters by little.
@@ -437,7 +476,7 @@ TEST(Compare, OneJumpOfAGradientThatTheParametersDoNotFollowIsRounding) {
   jump(16);
   EXPECT_EQ(compare(a, b).answer, Answer::rounding);
   for (std::int64_t step = 17; step < 24; ++step) jump(step);  // of 40: no longer rare
-  EXPECT_EQ(compare(a, b).first, Aspect::local_gradients);
+  EXPECT_EQ(compare(a, b).first, Equation::mean_gradient);
 }
 
 // What is apart by rounding has another hash: of a checkpoint, which has no more, nothing follows.
@@ -449,10 +488,10 @@ TEST(Compare, AHashSaysNothingOnceValuesAreRounded) {
   };
   const auto a = saved(ShareJob{}.run(), 1);
   EXPECT_EQ(compare(a, saved(ShareJob{.noise = 1e-7}.run(), 2)).answer, Answer::rounding);
-  EXPECT_EQ(compare(a, saved(ShareJob{}.run(), 2)).first, Aspect::checkpoint);
+  EXPECT_EQ(compare(a, saved(ShareJob{}.run(), 2)).first, Equation::saved_is_held);
   const auto faster = compare(a, saved(ShareJob{.lr = 0.02}.run(), 2));
-  EXPECT_EQ(faster.first, Aspect::hyper_parameters);
-  EXPECT_EQ(faster.of(Aspect::checkpoint).relation, Relation::different);
+  EXPECT_EQ(faster.first, Equation::rates);
+  EXPECT_EQ(faster.of(Equation::saved_is_held).line.standing, Standing::broken);
 }
 
 TEST(Compare, ProbesOnDifferentStepsLeaveItUndecided) {
@@ -460,9 +499,10 @@ TEST(Compare, ProbesOnDifferentStepsLeaveItUndecided) {
   const auto odd = ShareJob{.probes = [](std::int64_t step) { return step % 2 == 1; }}.run();
   const auto found = compare(even, odd);
   EXPECT_EQ(found.answer, Answer::undecided);
-  EXPECT_TRUE(found.of(Aspect::update).probes_apart());
+  EXPECT_TRUE(found.of(Equation::equal_after).probes_apart());
   const auto text = flat(to_text(found, "A", "B"));
-  EXPECT_NE(text.find("0, 2, 4, 6, 8, 10, 12, 14, ... in A only"), std::string::npos) << text;
+  EXPECT_NE(text.find("0, 2, 4, 6, 8, 10, 12, 14 and 12 more in A only"), std::string::npos)
+      << text;
   EXPECT_NE(text.find("record both runs with the same --every, --from and --to"), std::string::npos)
       << text;
 }
@@ -472,7 +512,7 @@ TEST(Compare, ProbesThatAreAmongTheOthersDecide) {
   const auto some = ShareJob{.probes = [](std::int64_t step) { return step % 8 == 0; }}.run();
   const auto found = compare(all, some);
   EXPECT_EQ(found.answer, Answer::equal);
-  EXPECT_EQ(found.of(Aspect::update).steps.size(), 5u);
+  EXPECT_EQ(found.of(Equation::equal_after).steps.size(), 5u);
 }
 
 TEST(Compare, TracesWithoutAnyValueLeaveItUndecided) {
@@ -490,10 +530,12 @@ TEST(Compare, ARunThatEndsEarlierDiffersWhereItEnds) {
     return shorter;
   }());
   EXPECT_EQ(found.answer, Answer::different);
-  EXPECT_EQ(found.first, Aspect::data);
-  EXPECT_EQ(found.of(Aspect::data).first->step, 30);
-  EXPECT_EQ(found.of(Aspect::data).first->b, "no batch");
-  EXPECT_EQ(found.of(Aspect::update).first->step, 30);
+  EXPECT_EQ(found.first, Equation::own_samples);
+  EXPECT_EQ(found.of(Equation::own_samples).line.step, 30);
+  EXPECT_EQ(found.of(Equation::own_samples).line.apart->b, "no batch");
+  EXPECT_EQ(found.of(Equation::all_moved).line.step, 30);
+  EXPECT_THAT(found.of(Equation::all_moved).line.broken_by,
+              testing::ElementsAre("number of updates"));
   EXPECT_EQ(found.agree_until, 29);
 }
 
@@ -518,10 +560,10 @@ TEST(Compare, AStepThatIsLeftOutIsAStep) {
   };
   const auto a = scaled(ShareJob{}.run(), -1), b = scaled(ShareJob{}.run(), 3);
   const auto found = compare(a, b);
-  EXPECT_EQ(found.first, Aspect::update);
-  EXPECT_EQ(found.of(Aspect::update).first->step, 3);
-  EXPECT_EQ(found.of(Aspect::update).first->b, "left out");
-  EXPECT_EQ(found.of(Aspect::data).relation, Relation::equal);
+  EXPECT_EQ(found.first, Equation::all_moved);
+  EXPECT_EQ(found.of(Equation::all_moved).line.step, 3);
+  EXPECT_EQ(found.of(Equation::all_moved).line.apart->b, "left out");
+  EXPECT_TRUE(found.of(Equation::own_samples).to_the_bit);
   EXPECT_EQ(found.updates_a, found.updates_b);
 }
 
@@ -532,9 +574,10 @@ TEST(Compare, ADifferenceBetweenProbesIsToldAsSuch) {
   auto b = ShareJob{.probes = probes}.run();
   at_step<trace::Parameters>(b, 0, 16).values[0] = another();
   const auto found = compare(a, b);
-  EXPECT_EQ(found.of(Aspect::update).first->step, 16);
+  EXPECT_EQ(found.of(Equation::equal_after).line.step, 16);
   const auto text = flat(to_text(found, "A", "B"));
-  EXPECT_NE(text.find("at step 8: it began"), std::string::npos) << text;
+  EXPECT_NE(text.find("since step 16 (it held at step 8), rank 0: weight"), std::string::npos)
+      << text;
   EXPECT_NE(text.find("./lockstep watch --every 1 --from 9 --to 16"), std::string::npos) << text;
   const auto package = flat(to_text(found, "A", "B", "lockstep"));
   EXPECT_NE(package.find("probed there: lockstep watch --every 1"), std::string::npos) << package;
@@ -547,17 +590,22 @@ TEST(Compare, EachTensorHasItsDistances) {
   at_step<trace::Parameters>(b, 1, 1).values[0] = another();
   at_step<trace::LocalGradients>(b, 0, 2).values[1] = trace::Summary{};
   const auto found = compare(a, b);
-  const auto& update = found.of(Aspect::update);
+  const auto& update = found.of(Equation::equal_after);
   ASSERT_EQ(update.tensors.size(), 2u);
   EXPECT_EQ(update.tensors[0].name, "weight0");
   ASSERT_EQ(update.tensors[0].distances.size(), 1u);
-  EXPECT_EQ(update.tensors[0].distances[0].step, 1);
-  EXPECT_GT(update.tensors[0].distances[0].distance, update.tensors[0].distances[0].tolerance);
+  const auto& [step, apart] = *update.tensors[0].distances.begin();
+  EXPECT_EQ(step, 1);
+  EXPECT_GT(apart.distance, apart.tolerance);
   EXPECT_TRUE(update.tensors[1].distances.empty());
-  const auto& gradients = found.of(Aspect::local_gradients);
-  EXPECT_TRUE(std::isinf(gradients.tensors.at(1).distances.at(0).distance));
+  const auto& gradients = found.of(Equation::mean_gradient);
+  std::vector<std::string> names;
+  for (const auto& tensor : gradients.tensors) names.push_back(tensor.name);
+  EXPECT_THAT(names, testing::ElementsAre("local weight0", "local bias0", "reduced weight0",
+                                          "reduced bias0"));
+  EXPECT_TRUE(std::isinf(gradients.tensors.at(1).distances.at(2).distance));
   const auto json = nlohmann::json::parse(to_json(found, "A", "B"));
-  EXPECT_TRUE(json["aspects"][6]["tensors"][1]["distances"][0]["distance"].is_null());
+  EXPECT_TRUE(json["measured"][8]["tensors"][1]["distances"][0]["distance"].is_null());
   EXPECT_EQ(json["verdict"], verdict_text(found));
 }
 
@@ -566,13 +614,44 @@ TEST(Compare, TextFitsTheTerminalAndJsonHasTheSame) {
   auto b = with_every_event();
   at_step<trace::LocalGradients>(b, 1, 1).values[0] = another();
   const auto found = compare(a, b);
-  std::istringstream lines(to_text(found, "runs/a", "runs/b"));
+  const auto text = to_text(found, "runs/a", "runs/b");
+  std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 80u) << line;
+  EXPECT_THAT(
+      text, testing::HasSubstr(
+                "They part first in this:\n"
+                "  BROKEN  the gradient is the mean of the ranks' own, of this step\n"
+                "            since step 1 (it held at step 0), rank 1: local gradient of weight0:\n"
+                "            norm "));
+  EXPECT_THAT(text, testing::HasSubstr("  -       clipping sees the mean gradient"));
   const auto json = nlohmann::json::parse(to_json(found, "runs/a", "runs/b"));
   EXPECT_EQ(json["answer"], "different");
-  EXPECT_EQ(json["first"], "local_gradients");
-  EXPECT_EQ(json["aspects"].size(), static_cast<std::size_t>(kAspects));
-  EXPECT_EQ(json["aspects"][6]["first"]["what"], "local gradient of weight0");
+  EXPECT_EQ(json["first"], "mean-gradient");
+  EXPECT_EQ(json["ledger"].size(), static_cast<std::size_t>(diagnose::kEquations));
+  const auto& line = json["ledger"][8];
+  EXPECT_EQ(line["broken_by"][0], "local gradient of weight0");
+  EXPECT_EQ(line["step"], 1);
+  EXPECT_EQ(line["after"], 0);
+  EXPECT_EQ(line["ranks"], std::vector<int>{1});
+  EXPECT_GT(line["apart"]["distance"], line["apart"]["tolerance"]);
+  EXPECT_EQ(json["measured"][8]["equation"], line["equation"]);
+}
+
+// Nothing is recorded of it, in one run or in both: as a diagnosis of each says.
+TEST(Compare, WhyAnEquationCannotBeComparedIsTold) {
+  const auto a = with_every_event();
+  auto b = a;
+  for (auto& rank : b.ranks)
+    std::erase_if(rank.events, [](const auto& event) {
+      return event.template is<trace::LocalGradients>() ||
+             event.template is<trace::ReducedGradients>();
+    });
+  const auto line = compare(a, b).of(Equation::mean_gradient).line;
+  EXPECT_EQ(line.standing, Standing::open);
+  EXPECT_EQ(line.reason, std::string("in A only; of B: ") + diagnose::kNoGradients);
+  EXPECT_EQ(compare(b, b).of(Equation::mean_gradient).line.reason, diagnose::kNoGradients);
+  EXPECT_EQ(compare(a, ShareJob{.ranks = 4}.run()).of(Equation::one_job).line.standing,
+            Standing::open);
 }
 
 }  // namespace

@@ -1,5 +1,4 @@
 #include <lockstep/compare/aligned.h>
-#include <lockstep/compare/tolerance.h>
 
 #include <numeric>
 
@@ -40,7 +39,7 @@ Pair::Pair(const diagnose::Run& of_a, const diagnose::Run& of_b)
       same_ranks(of_a.world_size == of_b.world_size && of_a.numbers == of_b.numbers),
       updates_a(updates_of(of_a)),
       updates_b(updates_of(of_b)),
-      unit(rounding_unit(of_a, of_b)) {}
+      unit(diagnose::rounding_unit(of_a, of_b)) {}
 
 std::vector<std::size_t> places_in_b(const std::vector<std::string>& a,
                                      const std::vector<std::string>& b) {

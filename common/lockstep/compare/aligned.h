@@ -2,10 +2,12 @@
 #pragma once
 
 #include <lockstep/diagnose/run.h>
+#include <lockstep/diagnose/tolerance.h>
 
 #include <algorithm>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -26,8 +28,23 @@ struct Pair {
   std::int64_t updates() const { return std::min(updates_a, updates_b); }
   // How many ranks are compared one by one, and the number of the r-th. Of other world sizes the first rank of each run is
   // compared, or all together: a difference then has no rank, -1.
-  std::size_t ranks() const { return same_ranks ? a.ranks.size() : 1; }
+  std::size_t ranks() const {
+    return std::min({a.ranks.size(), b.ranks.size(), same_ranks ? SIZE_MAX : 1});
+  }
   int rank(std::size_t r) const { return same_ranks ? a.numbers[r] : -1; }
+  // The r-th, or nothing where all are looked at together.
+  std::optional<std::size_t> only(std::size_t r) const {
+    return same_ranks ? std::optional(r) : std::nullopt;
+  }
+  double tolerance(diagnose::Quantity quantity, std::int64_t step) const {
+    return diagnose::tolerance_of(quantity, unit, step);
+  }
+};
+
+// Where something was compared; rank -1: on all together.
+struct At {
+  std::int64_t step = kBefore;
+  int rank = -1;
 };
 
 // A rank's events of one kind at one step, in order; for every rank as Run::ranks.
@@ -65,22 +82,44 @@ BySteps<T> events_by_step(const diagnose::Run& run) {
   return steps;
 }
 
-// Calls `compare`(step, rank, a, b) for the k-th events of a kind that both ranks have at a step.
-template <class T, class F>
-void for_each_in_both(const Pair& pair, F compare) {
-  const auto a = events_by_step<T>(pair.a), b = events_by_step<T>(pair.b);
-  for (const auto& [step, in_a] : a) {
-    const auto in_b = b.find(step);
-    if (in_b == b.end()) continue;
-    for (std::size_t r = 0; r < pair.ranks(); ++r)
-      for (std::size_t i = 0; i < std::min(in_a[r].size(), in_b->second[r].size()); ++i)
-        compare(step, pair.rank(r), *in_a[r][i], *in_b->second[r][i]);
-  }
+// The same of one step, also where the run has none of a kind there.
+template <class T>
+Events<T> events_at(const BySteps<T>& steps, std::int64_t step, const diagnose::Run& run) {
+  const auto found = steps.find(step);
+  return found == steps.end() ? Events<T>(run.ranks.size()) : found->second;
 }
 
 template <class T>
-bool has(const diagnose::Run& run) {
-  return run.kinds.count(T::kName) > 0;
+std::set<std::int64_t> steps_of_either(const BySteps<T>& a, const BySteps<T>& b) {
+  std::set<std::int64_t> steps;
+  for (const auto* side : {&a, &b})
+    for (const auto& [step, events] : *side) steps.insert(step);
+  return steps;
+}
+
+// Calls `look`(step, a, b) with all ranks' events of a kind at each step that both runs have.
+template <class T, class F>
+void for_each_step(const Pair& pair, F look) {
+  const auto a = events_by_step<T>(pair.a), b = events_by_step<T>(pair.b);
+  for (const auto& [step, in_a] : a)
+    if (const auto in_b = b.find(step); in_b != b.end()) look(step, in_a, in_b->second);
+}
+
+// Calls `look`(at, a, b) with a rank's events of a kind, where it has some in both runs.
+template <class T, class F>
+void for_each_rank(const Pair& pair, F look) {
+  for_each_step<T>(pair, [&](std::int64_t step, const Events<T>& a, const Events<T>& b) {
+    for (std::size_t r = 0; r < pair.ranks(); ++r)
+      if (!a[r].empty() && !b[r].empty()) look(At{step, pair.rank(r)}, a[r], b[r]);
+  });
+}
+
+// Calls `look`(at, a, b) with the k-th events of a kind that both ranks have at a step.
+template <class T, class F>
+void for_each_in_both(const Pair& pair, F look) {
+  for_each_rank<T>(pair, [&](At at, const auto& a, const auto& b) {
+    for (std::size_t i = 0; i < std::min(a.size(), b.size()); ++i) look(at, *a[i], *b[i]);
+  });
 }
 
 // For each of A's names its place in B, where B has the same names in another order; else its own place.

@@ -2,70 +2,58 @@
 #include <lockstep/compare/compare.h>
 
 #include <nlohmann/json.hpp>
+#include <tuple>
 
 namespace lockstep::compare {
 namespace {
 
 using nlohmann::json;
 
-json difference_json(const std::optional<Difference>& difference) {
-  if (!difference) return nullptr;
-  return {{"step", difference->step},
-          {"ranks", difference->ranks},
-          {"what", difference->what},
-          {"a", difference->a},
-          {"b", difference->b},
-          {"distance", difference->distance},
-          {"tolerance", difference->tolerance}};
-}
-
-json distances_json(const std::vector<AspectResult::Distance>& distances) {
+json distances_json(const Distances& distances) {
   json all = json::array();
-  for (const auto& each : distances)  // an infinite distance is written as null
-    all.push_back(
-        {{"step", each.step}, {"distance", each.distance}, {"tolerance", each.tolerance}});
+  for (const auto& [step, each] : distances)  // an infinite distance is written as null
+    all.push_back({{"step", step}, {"distance", each.distance}, {"tolerance", each.tolerance}});
   return all;
 }
 
-json aspect_json(const AspectResult& aspect) {
+json measured_json(const Compared& compared) {
   json tensors = json::array();
-  for (const auto& each : aspect.tensors)
+  for (const auto& each : compared.tensors)
     tensors.push_back({{"name", each.name}, {"distances", distances_json(each.distances)}});
-  return {{"aspect", to_string(aspect.aspect)},
-          {"in_a", aspect.in_a},
-          {"in_b", aspect.in_b},
-          {"relation", to_string(aspect.relation)},
-          {"steps", aspect.steps},
-          {"only_a", aspect.only_a},
-          {"only_b", aspect.only_b},
-          {"differing_steps", aspect.differing_steps},
-          {"more", aspect.more},
-          {"first", difference_json(aspect.first)},
-          {"distances", distances_json(aspect.distances)},
+  return {{"equation", diagnose::text_of(compared.line.equation).slug},
+          {"to_the_bit", compared.to_the_bit},
+          {"steps", compared.steps},
+          {"only_a", compared.only_a},
+          {"only_b", compared.only_b},
+          {"distances", distances_json(compared.distances)},
           {"tensors", tensors}};
 }
 
 }  // namespace
 
 std::string to_json(const Comparison& comparison, const std::string& a, const std::string& b) {
-  json aspects = json::array();
-  for (const auto& aspect : comparison.aspects) aspects.push_back(aspect_json(aspect));
+  std::vector<diagnose::Line> lines;
+  json measured = json::array();
+  for (const auto& each : comparison.ledger) {
+    lines.push_back(each.line);
+    measured.push_back(measured_json(each));
+  }
   const auto run = [](const std::string& name, int ranks, std::int64_t updates) {
     return json{{"name", name}, {"ranks", ranks}, {"updates", updates}};
   };
-  return json_text(
-             json{{"schema_version", 1},
-                  {"a", run(a, comparison.ranks_a, comparison.updates_a)},
-                  {"b", run(b, comparison.ranks_b, comparison.updates_b)},
-                  {"answer", to_string(comparison.answer)},
-                  {"verdict", verdict_text(comparison)},
-                  {"first", comparison.first ? json(to_string(*comparison.first)) : json(nullptr)},
-                  {"agree_until",
-                   comparison.agree_until ? json(*comparison.agree_until) : json(nullptr)},
-                  {"unit", comparison.unit},
-                  {"aspects", aspects},
-                  {"notes", comparison.notes}},
-             1) +
+  const auto& [first, until] = std::tie(comparison.first, comparison.agree_until);
+  return json_text(json{{"schema_version", 2},
+                        {"a", run(a, comparison.ranks_a, comparison.updates_a)},
+                        {"b", run(b, comparison.ranks_b, comparison.updates_b)},
+                        {"answer", to_string(comparison.answer)},
+                        {"verdict", verdict_text(comparison)},
+                        {"first", first ? json(diagnose::text_of(*first).slug) : json(nullptr)},
+                        {"agree_until", until ? json(*until) : json(nullptr)},
+                        {"unit", comparison.unit},
+                        {"ledger", json::parse(diagnose::ledger_json(lines))},
+                        {"measured", measured},
+                        {"notes", comparison.notes}},
+                   1) +
          "\n";
 }
 

@@ -1,5 +1,6 @@
 #include <lockstep/diagnose/averaging.h>
 #include <lockstep/diagnose/gradients.h>
+#include <lockstep/diagnose/tolerance.h>
 
 #include <algorithm>
 #include <cmath>
@@ -144,7 +145,7 @@ Groups groups_of_equal(const Replicas& replicas) {
   if (groups.tensor < 0) return groups;
   // Those that may be equal have nearly the same norm of that tensor: each is compared with the first of
   // such a group, or all pairs would be where all differ.
-  constexpr double kNear = 2e-6;
+  constexpr double kNear = 2 * kReplicaTolerance;
   std::multimap<double, std::size_t> firsts;
   for (std::size_t r = 0; r < replicas.size(); ++r) {
     if (r > 0 && groups.of[r] == 0) continue;

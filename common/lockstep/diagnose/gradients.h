@@ -33,11 +33,7 @@ double angle(const Vector& a, const Vector& b);
 // Each lies within `tolerance` of the target.
 bool all_near(const std::vector<Vector>& vectors, const Vector& target, double tolerance);
 
-// Replicas that took the same steps are equal to the bit. What is looked for, tensor by tensor, is more than
-// the 6e-8 (relative) of one float32 rounding, since ranks on different hardware may round differently.
-constexpr double kReplicaTolerance = 1e-6;
-
-// The first tensor in which two replicas differ by more; -1 = none.
+// The first tensor in which two replicas differ by more than kReplicaTolerance; -1 = none.
 int first_difference(const std::vector<trace::Summary>& a, const std::vector<trace::Summary>& b);
 // Equal to the bit.
 bool are_identical(const std::vector<trace::Summary>& a, const std::vector<trace::Summary>& b);
@@ -100,9 +96,6 @@ std::map<std::int64_t, const T*> by_step(const trace::ParticipantTrace& rank) {
   for (const auto& at : of_updates<T>(rank)) steps[at.step] = at.event;
   return steps;
 }
-
-// float32 sums in another order differ by 1e-6 or so; a wrong weight by 1e-3 or more.
-constexpr double kRounding = 1e-4;
 
 // What was recorded of one step's gradients.
 struct GradientStep {

@@ -3,22 +3,12 @@
 #include <lockstep/diagnose/gradients.h>
 #include <lockstep/diagnose/ledger.h>
 #include <lockstep/diagnose/readings.h>
+#include <lockstep/diagnose/tolerance.h>
 
 #include <algorithm>
 
 namespace lockstep::diagnose {
 namespace {
-
-// What there was to look at, on the rank that recorded most of it.
-struct Looked {
-  std::int64_t at = 0;
-  std::string noun = {};   // "batch"
-  std::int64_t of = -1;    // how many there were, where not all were recorded
-  bool is_enough = false;  // it held where no detector says a word
-  std::string idle =
-      {};  // where `at` is 0: what did not take place. "": it takes place in every run
-  std::string missing = {};  // or what was not recorded, and what to do
-};
 
 template <class T, class Wanted>
 std::int64_t most(const Run& run, Wanted wanted) {
@@ -51,6 +41,8 @@ Looked samples(const Run& run) {
       "lockstep's samplers";
   return looked;
 }
+
+}  // namespace
 
 Looked looked_at(const Run& run, Equation equation) {
   const auto updates = most<trace::Update>(run);
@@ -133,6 +125,8 @@ Looked looked_at(const Run& run, Equation equation) {
   }
   return {};
 }
+
+namespace {
 
 std::string text_of(const Looked& looked) {
   if (looked.of > looked.at)

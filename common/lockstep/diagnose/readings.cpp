@@ -3,6 +3,7 @@
 #include <lockstep/diagnose/gradients.h>
 #include <lockstep/diagnose/passes.h>
 #include <lockstep/diagnose/readings.h>
+#include <lockstep/diagnose/tolerance.h>
 #include <lockstep/diagnose/weights.h>
 
 #include <algorithm>

@@ -30,11 +30,15 @@ std::string since(const Line& line) {
     parts.push_back(
         "since step " + std::to_string(line.step) +
         (line.after >= 0 ? " (it held at step " + std::to_string(line.after) + ")" : ""));
+  else if (line.apart)
+    parts.push_back("before training");
   if (!line.ranks.empty()) parts.push_back(lockstep::ranks_text(line.ranks));
   std::string text;
   for (const auto& part : parts) text += (text.empty() ? "" : ", ") + part;
   return text + (text.empty() ? "" : ": ");
 }
+
+}  // namespace
 
 std::string to_text(const Line& line) {
   constexpr std::size_t kHead = 10;
@@ -46,7 +50,7 @@ std::string to_text(const Line& line) {
       break;
     case Standing::broken:
       head = "  BROKEN  ";
-      below = since(line) + list(line.broken_by);
+      below = since(line) + list(line.broken_by) + (line.apart ? ": " + line.evidence : "");
       break;
     case Standing::open:
       head = "  ?       ";
@@ -61,6 +65,8 @@ std::string to_text(const Line& line) {
   lines.replace(0, kHead, head);
   return lines + (below.empty() ? "" : wrapped(below, std::string(kHead + 2, ' ')));
 }
+
+namespace {
 
 // Which ranks are compared, where that is not all with all.
 std::string who_is_compared(const Diagnosis& diagnosis) {

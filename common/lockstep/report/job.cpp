@@ -81,7 +81,7 @@ std::optional<Stall> stall_in(const trace::Trace& trace) {
 }
 
 json json_of(const diagnose::Diagnosis& diagnosis, const std::set<int>& missing) {
-  return {{"ledger", json::parse(ledger_json(diagnosis.ledger))},
+  return {{"ledger", json::parse(diagnose::ledger_json(diagnosis.ledger))},
           {"findings", json::parse(findings_json(diagnosis.findings))},
           {"missing_ranks", missing},
           {"incomplete", diagnosis.incomplete},

@@ -60,28 +60,6 @@ std::string findings_json(const std::vector<diagnose::Finding>& findings) {
   return "[" + items + "]";
 }
 
-std::string ledger_json(const std::vector<diagnose::Line>& ledger) {
-  json lines = json::array();
-  for (const auto& line : ledger) {
-    const auto& text = diagnose::text_of(line.equation);
-    json one = {{"equation", text.slug},
-                {"sentence", text.sentence},
-                {"per", text.per},
-                {"standing", diagnose::to_string(line.standing)}};
-    if (!line.looked_at.empty()) one["looked_at"] = line.looked_at;
-    if (!line.reason.empty()) one["reason"] = line.reason;
-    if (line.standing == diagnose::Standing::broken) {
-      one["broken_by"] = line.broken_by;
-      one["after"] = line.after;
-      one["evidence"] = line.evidence;
-    }
-    if (!line.ranks.empty()) one["ranks"] = line.ranks;
-    if (!line.ranks.empty()) one["step"] = line.step;
-    lines.push_back(std::move(one));
-  }
-  return json_text(lines);
-}
-
 std::string stall_json(const std::optional<Stall>& stall) {
   if (!stall) return "null";
   return json_text<json>({{"operation", stall->operation},

@@ -1,7 +1,7 @@
 // Parts of a report as JSON text: the same in a lesson's report and in a job's.
 #pragma once
 
-#include <lockstep/diagnose/ledger.h>
+#include <lockstep/diagnose/finding.h>
 #include <lockstep/report/pictures.h>
 #include <lockstep/report/stall.h>
 
@@ -12,8 +12,6 @@
 namespace lockstep::report {
 
 std::string findings_json(const std::vector<diagnose::Finding>& findings);
-// Of a diagnosis, as "ledger" of reports/schema/job.schema.json.
-std::string ledger_json(const std::vector<diagnose::Line>& ledger);
 std::string stall_json(const std::optional<Stall>& stall);  // null where there is none
 std::string pictures_json(const Pictures& pictures);
 

@@ -1,6 +1,7 @@
 #include <lockstep/diagnose/gradients.h>
 #include <lockstep/diagnose/passes.h>
 #include <lockstep/diagnose/stall.h>
+#include <lockstep/diagnose/tolerance.h>
 #include <lockstep/report/pictures.h>
 
 #include <algorithm>

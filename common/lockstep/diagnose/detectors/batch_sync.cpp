@@ -2,6 +2,7 @@
 // reduces the layer's gradients.
 #include <lockstep/diagnose/detector.h>
 #include <lockstep/diagnose/gradients.h>
+#include <lockstep/diagnose/tolerance.h>
 
 #include <algorithm>
 

@@ -2,6 +2,7 @@
 #include <lockstep/diagnose/detector.h>
 #include <lockstep/diagnose/gradients.h>
 #include <lockstep/diagnose/layers.h>
+#include <lockstep/diagnose/tolerance.h>
 
 #include <algorithm>
 #include <optional>

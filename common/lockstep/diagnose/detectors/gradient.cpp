@@ -1,6 +1,7 @@
 // Pitfalls of the gradient's size: kept from the last step, summed, or averaged twice.
 #include <lockstep/diagnose/detector.h>
 #include <lockstep/diagnose/gradients.h>
+#include <lockstep/diagnose/tolerance.h>
 
 #include <algorithm>
 

@@ -1,6 +1,7 @@
 // Pitfalls of the learning rate's size: what it is, beside what was declared to suit a smaller run.
 #include <lockstep/diagnose/detector.h>
 #include <lockstep/diagnose/gradients.h>
+#include <lockstep/diagnose/tolerance.h>
 
 #include <algorithm>
 #include <array>

@@ -5,6 +5,7 @@
 #include <lockstep/diagnose/gradients.h>
 #include <lockstep/diagnose/replica_groups.h>
 #include <lockstep/diagnose/restored.h>
+#include <lockstep/diagnose/tolerance.h>
 #include <lockstep/trace/alone_before.h>
 
 #include <algorithm>

@@ -1,8 +1,7 @@
 // What a run tells of itself: its metrics and its checkpoints.
 #include <lockstep/base/hash.h>
 #include <lockstep/base/text.h>
-#include <lockstep/compare/aspects.h>
-#include <lockstep/compare/tolerance.h>
+#include <lockstep/compare/looks.h>
 #include <lockstep/diagnose/differences.h>
 
 #include <algorithm>
@@ -30,29 +29,23 @@ std::map<std::string, std::vector<const trace::Metric*>> figures_of(
   return figures;
 }
 
-void compare_figures(const Pair& pair, std::int64_t step, int rank, const std::string& what,
-                     const trace::Metric& a, const trace::Metric& b, Ledger& ledger) {
-  ledger.compared(step);
+void compare_figures(const Pair& pair, At at, const std::string& what, const trace::Metric& a,
+                     const trace::Metric& b, Seen& seen) {
+  seen.compared(at.step);
   if (a.sum == b.sum && a.count == b.count) return;
   const double in_a = a.count != 0 ? a.sum / a.count : a.sum,
                in_b = b.count != 0 ? b.sum / b.count : b.sum;
-  const auto tolerance = std::max(metric_tolerance(std::min(a.count, b.count)),
-                                  tolerance_of(Quantity::loss, pair.unit, step));
   const auto scale = std::max(std::abs(in_a), std::abs(in_b));
-  const auto apart = scale > 0 ? std::abs(in_a - in_b) / scale : 0;
-  const bool counts_differ = pair.same_ranks && a.count != b.count;
-  if (counts_differ)
-    ledger.texts(step, rank, what, figure_text(a), figure_text(b), true);
+  if (pair.same_ranks && a.count != b.count)
+    seen.texts(at, what, figure_text(a), figure_text(b), true);
   else
-    ledger.distance(step, rank, what, apart, tolerance, figure_text(a), figure_text(b));
+    seen.distance(at, what,
+                  {figure_text(a), figure_text(b), scale > 0 ? std::abs(in_a - in_b) / scale : 0,
+                   std::max(diagnose::metric_tolerance(std::min(a.count, b.count)),
+                            pair.tolerance(diagnose::Quantity::loss, at.step))});
 }
 
 using Files = std::vector<const trace::CheckpointFile*>;
-
-Files files_at(const BySteps<trace::CheckpointFile>& files, std::int64_t step, std::size_t rank) {
-  const auto found = files.find(step);
-  return found == files.end() ? Files{} : found->second[rank];
-}
 
 // By the hash of a file's bytes, the last step at which the run wrote them.
 using Written = std::map<std::uint64_t, std::int64_t>;
@@ -102,12 +95,11 @@ std::string missing_text(const std::set<std::string>& names, const std::set<std:
 }
 
 // Not of a value that is no dict, nor of an older trace: these tell no names.
-void compare_saved_names(std::int64_t step, int rank, const Files& a, const Files& b,
-                         Ledger& ledger) {
+void compare_saved_names(At at, const Files& a, const Files& b, Seen& seen) {
   const auto of_a = saved_names(a), of_b = saved_names(b);
   if (of_a.empty() || of_b.empty()) return;
-  ledger.texts(step, rank, "names in a saved file that the other run's lacks",
-               missing_text(of_a, of_b), missing_text(of_b, of_a), of_a != of_b);
+  seen.texts(at, "names in a saved file that the other run's lacks", missing_text(of_a, of_b),
+             missing_text(of_b, of_a), of_a != of_b);
 }
 
 // By a call. What a C++ job records without one has the model and the optimizer alone, and other hashes than a call makes.
@@ -116,10 +108,10 @@ bool is_told(const trace::TrainingState& state) {
                      [](const auto& name) { return name != "model" && name != "optimizer"; });
 }
 
-void compare_states(std::int64_t step, int rank, const trace::TrainingState& a,
-                    const trace::TrainingState& b, bool rounded, bool same_ranks, Ledger& ledger) {
+void compare_states(At at, const trace::TrainingState& a, const trace::TrainingState& b,
+                    bool rounded, bool same_ranks, Seen& seen) {
   if (is_told(a) != is_told(b)) return;
-  ledger.compared(step);
+  seen.compared(at.step);
   std::map<std::string, std::uint64_t> of_b;
   for (std::size_t i = 0; i < b.names.size(); ++i) of_b[b.names[i]] = b.hashes[i];
   for (std::size_t i = 0; i < a.names.size(); ++i) {
@@ -129,64 +121,51 @@ void compare_states(std::int64_t step, int rank, const trace::TrainingState& a,
     const auto what = name + " as " + a.moment;
     const auto other = of_b.find(name);
     if (other == of_b.end()) {
-      ledger.texts(step, rank, what, "there", "missing", true);
+      seen.texts(at, what, "there", "missing", true);
     } else if (other->second != a.hashes[i]) {
       if (rounded && name != "rng_state")
-        ledger.rounding();
+        seen.rounding();
       else
-        ledger.texts(step, rank, what, hexadecimal(a.hashes[i]), hexadecimal(other->second), true);
+        seen.texts(at, what, hexadecimal(a.hashes[i]), hexadecimal(other->second), true);
     }
     of_b.erase(name);
   }
   for (const auto& [name, hash] : of_b)
     if (name != "rng_state" || same_ranks)
-      ledger.texts(step, rank, name + " as " + b.moment, "missing", "there", true);
+      seen.texts(at, name + " as " + b.moment, "missing", "there", true);
 }
 
 }  // namespace
 
-void compare_metrics(const Pair& pair, Ledger& ledger) {
-  const auto a = events_by_step<trace::Metric>(pair.a), b = events_by_step<trace::Metric>(pair.b);
-  ledger.recorded(!a.empty(), !b.empty());
-  for (const auto& [step, in_a] : a) {
-    const auto in_b = b.find(step);
-    if (in_b == b.end()) continue;
-    for (std::size_t r = 0; r < pair.ranks(); ++r) {
-      const auto of_a = figures_of(in_a[r]), of_b = figures_of(in_b->second[r]);
-      for (const auto& [what, figures] : of_a)
-        if (const auto others = of_b.find(what); others != of_b.end())
-          for (std::size_t i = 0; i < std::min(figures.size(), others->second.size()); ++i)
-            compare_figures(pair, step, pair.rank(r), what, *figures[i], *others->second[i],
-                            ledger);
-    }
-  }
+void compare_metrics(const Pair& pair, Seen& seen) {
+  for_each_rank<trace::Metric>(pair, [&](At at, const auto& in_a, const auto& in_b) {
+    const auto of_b = figures_of(in_b);
+    for (const auto& [what, figures] : figures_of(in_a))
+      if (const auto others = of_b.find(what); others != of_b.end())
+        for (std::size_t i = 0; i < std::min(figures.size(), others->second.size()); ++i)
+          compare_figures(pair, at, what, *figures[i], *others->second[i], seen);
+  });
 }
 
 void compare_checkpoints(const Pair& pair, std::optional<std::int64_t> rounded,
-                         std::optional<std::int64_t> differ, Ledger& ledger) {
+                         std::optional<std::int64_t> differ, Seen& seen) {
   const auto files_a = events_by_step<trace::CheckpointFile>(pair.a),
              files_b = events_by_step<trace::CheckpointFile>(pair.b);
-  ledger.recorded(!files_a.empty() || has<trace::TrainingState>(pair.a),
-                  !files_b.empty() || has<trace::TrainingState>(pair.b));
-  std::set<std::int64_t> steps;
-  for (const auto* side : {&files_a, &files_b})
-    for (const auto& [step, events] : *side) steps.insert(step);
   const auto written_a = written_by(pair.a), written_b = written_by(pair.b);
   // A job that went on from a checkpoint is compared with one that ran through: what it loads is no difference.
   const bool loads = was_restarted(pair.a) == was_restarted(pair.b);
-  for (const auto step : steps) {
+  for (const auto step : steps_of_either(files_a, files_b)) {
+    const auto in_a = events_at(files_a, step, pair.a), in_b = events_at(files_b, step, pair.b);
     for (std::size_t r = 0; r < pair.ranks(); ++r) {
-      const auto a = files_at(files_a, step, r), b = files_at(files_b, step, r);
-      const auto of_a = actions_text(a, written_a, loads), of_b = actions_text(b, written_b, loads);
-      ledger.texts(step, pair.rank(r), "checkpoint files", of_a, of_b, of_a != of_b);
-      compare_saved_names(step, pair.rank(r), a, b, ledger);
+      seen.texts({step, pair.rank(r)}, "checkpoint files", actions_text(in_a[r], written_a, loads),
+                 actions_text(in_b[r], written_b, loads));
+      compare_saved_names({step, pair.rank(r)}, in_a[r], in_b[r], seen);
     }
   }
-  for_each_in_both<trace::TrainingState>(
-      pair, [&](std::int64_t step, int rank, const auto& of_a, const auto& of_b) {
-        const bool only_rounded = rounded && *rounded <= step && !(differ && *differ < step);
-        compare_states(step, rank, of_a, of_b, only_rounded, pair.same_ranks, ledger);
-      });
+  for_each_in_both<trace::TrainingState>(pair, [&](At at, const auto& of_a, const auto& of_b) {
+    const bool only_rounded = rounded && *rounded <= at.step && !(differ && *differ < at.step);
+    compare_states(at, of_a, of_b, only_rounded, pair.same_ranks, seen);
+  });
 }
 
 }  // namespace lockstep::compare

@@ -1,16 +1,13 @@
-#include <lockstep/compare/tolerance.h>
+#include <lockstep/diagnose/evidence.h>
+#include <lockstep/diagnose/tolerance.h>
 
 #include <algorithm>
 #include <cmath>
 #include <map>
 #include <string>
 
-namespace lockstep::compare {
+namespace lockstep::diagnose {
 namespace {
-
-double factor_of(Quantity quantity) {
-  return quantity == Quantity::parameter ? 750 : 100;
-}
 
 // 0 where the dtype is not known.
 double unit_of(const std::string& dtype) {
@@ -22,44 +19,40 @@ double unit_of(const std::string& dtype) {
   return found == bits.end() ? 0 : std::ldexp(1.0, -found->second);
 }
 
-double unit_of(const diagnose::Run& run) {
+double coarsest_unit(const Run& run) {
   double coarsest = 0;
   // A loss is scaled where gradients are float16.
   if (run.kinds.count(trace::ScaledStep::kName) > 0) coarsest = unit_of("float16");
   for (const auto* rank : run.ranks) {
     for (const auto& at : rank->all<trace::Model>())
       for (const auto& dtype : at.event->dtypes) coarsest = std::max(coarsest, unit_of(dtype));
-    for (const auto& at : rank->all<trace::Configuration>()) {
-      const auto& [of, keys, values] = *at.event;
-      for (std::size_t i = 0; of == "engine" && i < keys.size(); ++i)
-        if (keys[i] == "autocast" && values[i].find("float16") != std::string::npos)
-          coarsest = std::max(
-              coarsest,
-              unit_of(values[i].find("bfloat16") != std::string::npos ? "bfloat16" : "float16"));
-    }
+    each_setting(rank->all<trace::Configuration>(), "engine",
+                 [&](std::int64_t, const std::string& key, const std::string& value) {
+                   if (key != "autocast") return;
+                   for (const auto* narrow : {"bfloat16", "float16"})
+                     if (value.find(narrow) != std::string::npos) {
+                       coarsest = std::max(coarsest, unit_of(narrow));
+                       return;
+                     }
+                 });
   }
   return coarsest;
 }
 
 }  // namespace
 
-double rounding_unit(const diagnose::Run& a, const diagnose::Run& b) {
-  const auto unit = std::max(unit_of(a), unit_of(b));
+double rounding_unit(const Run& a, const Run& b) {
+  const auto unit = std::max(coarsest_unit(a), coarsest_unit(b));
   return unit > 0 ? unit : unit_of("float32");
 }
 
 double tolerance_of(Quantity quantity, double unit, std::int64_t step) {
   const auto updates = static_cast<double>(std::max<std::int64_t>(step, 0));
-  return factor_of(quantity) * unit * (1 + updates);
-}
-
-double corner_tolerance() {
-  return 0.03;
+  return (quantity == Quantity::parameter ? 750 : 100) * unit * (1 + updates);
 }
 
 double metric_tolerance(double count) {
-  constexpr double kSamples = 2;
-  return count > 0 ? kSamples / count : 0;
+  return count > 0 ? 2 / count : 0;
 }
 
-}  // namespace lockstep::compare
+}  // namespace lockstep::diagnose
