@@ -22,6 +22,7 @@ def identities(here: Recording, loader: Any, size: int) -> tuple[int, int]:
     return samples.identities(loader, size) if here.identified <= 16 else (0, 0)
 
 
+UNKNOWN = 0, 0, 0  # of a data set
 MOST_OF_A_PASS = 8_192  # positions whose content is told, over all ranks
 MOST_CONTENTS = 65_536  # of this rank, in all passes
 
@@ -35,7 +36,8 @@ def contents(here: Recording, batch: Any, ids: list[int], data: Any) -> tuple[li
     """Some positions of a batch to train on, and what stands there: another rank may hold other samples there."""
     if here.contents >= MOST_CONTENTS or not torch.is_grad_enabled():
         return [], []
-    one_of = max(1, -(-here.sizes.get(data, 0) // MOST_OF_A_PASS))  # in every pass the same positions, on every rank
+    size, *_ = here.sets.get(data, UNKNOWN)
+    one_of = max(1, -(-size // MOST_OF_A_PASS))  # in every pass the same positions, on every rank
     places = [place for place, id_ in enumerate(ids) if id_ % one_of == 0]
     hashes = (content(batch) or []) if places else []
     if len(hashes) != len(ids):
@@ -67,11 +69,11 @@ def pass_begins(here: Recording, loader: Any) -> None:
     else:
         deal = (samples.sampler_of(loader), attribute(loader, "batch_sampler"))
         epoch = next((each for each in (attribute(one, "epoch") for one in deal) if each is not None), 0)
-        with contextlib.suppress(TypeError):  # of an object without weak references
-            here.sizes[data] = size
         told = identities(loader, size) or (0, 0)
         if samples.is_part(data, loader._index_sampler):
             size = min(size * samples.world_size(), samples.length(attribute(data, "dataset")))
+        with contextlib.suppress(TypeError):  # of an object without weak references
+            here.sets[data] = max(size, 0), *told
     epoch = epoch if type(epoch) is int else 0
     if torch.is_grad_enabled():
         here.drawn = 0
@@ -126,7 +128,8 @@ def drawn(here: Recording, batch: Any, iterator: Any) -> None:
     else:
         return
     was_looked_at(here)
-    here.of_data(lambda: here.rank.dealt(ids, *some))
+    of = here.sets.get(iterator._dataset, UNKNOWN)
+    here.of_data(lambda: here.rank.dealt(ids, *some, of))
     if torch.is_grad_enabled():
         here.drawn += 1
     else:

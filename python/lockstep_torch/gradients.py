@@ -32,7 +32,7 @@ def switch_hooks(here: Recording, on: bool) -> None:
     those that came meanwhile: what it sees depends on their order."""
     of_models = (parameter for module in here.models for _, parameter in looking.parameters_in(module))
     of_optimizers = (parameter for optimizer in here.optimizers for parameter in states.parameters_of(optimizer))
-    parameters = [] if here.sharded else [*of_models, *of_optimizers]
+    parameters = parallel.whole(here, [*of_models, *of_optimizers])
     if on:
         off = [parameter for parameter in parameters if not states.is_hooked(parameter)]
         hook_parameters(off)

@@ -1,7 +1,7 @@
 """More than data parallelism: which ranks train one model, and whether each of them holds only a part of it.
 
-Ranks are compared within the group that an engine reduces gradients in, and no values are recorded of a model that is
-in parts. Engines are listened to where the program has imported them; nothing is imported for it.
+Ranks are compared within the group that an engine reduces gradients in, and no values are recorded of parts. Engines
+are listened to where the program has imported them; nothing is imported for it.
 """
 
 from __future__ import annotations
@@ -50,6 +50,23 @@ def any_part(here: Recording, parameters: list[Any]) -> bool:
     return here.sharded
 
 
+def whole(here: Recording, parameters: list[Any]) -> list[Any]:
+    """Those that all ranks should hold alike. In a module that FSDP took over they are what was added later: nobody
+    shards it or averages its gradients. Beside other parts a tensor may be a part, too."""
+    if not any_part(here, parameters):
+        return parameters
+    inside = {id(each) for module in here.shards for _, each in looking.parameters_in(module)} - here.ignored
+    return [each for each in parameters if id(each) in inside and not is_part(each)]
+
+
+def took_over(here: Recording, modules: Iterable[Any], parameters: Iterable[Any]) -> None:
+    """Whole parameters that are there by now, and not among these, are left alone on purpose."""
+    known = {id(each) for each in parameters}
+    for module in modules:
+        here.shards[module] = None
+        here.ignored |= {id(each) for _, each in looking.parameters_in(module) if not is_part(each)} - known
+
+
 def is_sharded(here: Recording, kind: str) -> None:
     """Only the first engine tells."""
     if not here.sharded:
@@ -67,9 +84,10 @@ def replicas(here: Recording, group: Any, ranks: list[int] | None = None) -> Non
 # ---- engines ----
 
 @listens("fully_shard")
-def fully_sharded(here: Recording, _result: Any, _engine: Any, _parameters: Any, _modules: Any, mesh_info: Any,
+def fully_sharded(here: Recording, _result: Any, _engine: Any, parameters: Any, modules: Any, mesh_info: Any,
                   *_more: Any, **_options: Any) -> None:
     is_sharded(here, "fully_sharded")
+    took_over(here, modules, parameters)
     replicas(here, None, mesh_info.mesh.mesh.flatten().tolist())
 
 
@@ -77,6 +95,7 @@ def fully_sharded(here: Recording, _result: Any, _engine: Any, _parameters: Any,
 def wrapped(here: Recording, _result: Any, engine: Any, *_arguments: Any, **_options: Any) -> None:
     """Where replicas are sharded within nodes, the group is one node's: it is then taken for all ranks."""
     is_sharded(here, "fully_sharded")
+    took_over(here, [engine], [])
     within = getattr(engine, "_inter_node_pg", None) is None
     replicas(here, engine.process_group if within else dist.group.WORLD)
 

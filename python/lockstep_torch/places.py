@@ -5,7 +5,8 @@ wrapped the model, began a pass over data, a backward or an update, saved or loa
 collective, with the first step at which it did; where the rank is when `lockstep watch` asks a job that hangs, or when
 it is told to end; and where an exception came from that ended the rank.
 
-A rank writes where it is, without Python's help, into stack_RANK_PID.txt. `watch` makes lines of these files at the end
+A rank writes where it is, without Python's help, into stack_RANK_PID.txt, and so do processes that it has forked, such
+as a loader's workers. `watch` makes lines of these files at the end
 of its own job; nobody else reads them.
 """
 
@@ -15,6 +16,7 @@ import contextlib
 import errno
 import fcntl
 import functools
+import itertools
 import json
 import linecache
 import os
@@ -32,7 +34,8 @@ LINE = re.compile(r'^ +File "(.*)", line (\d+),? in ', re.MULTILINE)
 FRAME = re.compile(r' +File "(.*)", line (\d+),? in (.*)')
 STACK = re.compile(r"stack_(\d+)_(\d+)\.txt")
 STACKS_OF = re.compile(r"(Current thread|Thread|Stack)[^[]*(?:\[(.*)\])? \(most recent call first\):")
-WHOLE = "--\n"  # ends what a Python rank says at once
+WHOLE = "--\n"  # ends what a Python process says at once
+CHILD = re.compile(r"^#(\d+)\n", re.MULTILINE)  # begins what a process says that a rank has forked
 LONGEST = 200  # of what stands there
 LONGEST_STACK = 1 << 20  # bytes; faulthandler writes at most 100 threads of 100 lines
 ASKED = "LOCKSTEP_STACKS"  # set by `lockstep watch --timeout` alone, since SIGRTMIN is taken from the program
@@ -206,6 +209,13 @@ def of_stack(text: str) -> tuple[str, int] | None:
     return next((place for thread in threads_in(text) if thread.is_asked and (place := thread.place())), None)
 
 
+def of_child(text: str) -> tuple[str, int] | None:
+    """What a process does that was forked. Further out are the lines that its parent was at."""
+    asked = next((thread.frames for thread in threads_in(text) if thread.is_asked), [])
+    own = itertools.takewhile(lambda frame: not frame[0].endswith("/multiprocessing/process.py"), asked)
+    return Thread("", True, list(own)).place()
+
+
 class Stack(NamedTuple):
     """A file that a rank was given to write where it is, in an open folder."""
 
@@ -239,29 +249,35 @@ def ask(folder: pathlib.Path, pids: Collection[int]) -> list[int]:
     return asked
 
 
-def have_answered(folder: pathlib.Path, asked: Collection[int]) -> bool:
-    """A C++ rank's answer is one line."""
+def have_answered(folder: pathlib.Path, asked: Collection[int], child: str = "") -> bool:
+    """A C++ rank's answer is one line. A child of a rank's that was asked behind it answers in the same file."""
     texts = [stack.text() for stack in stacks_in(folder) if stack.pid in asked]
-    return all(text.endswith(WHOLE) or FRAME.match(text) for text in texts)
+    return all(f"#{child}\n" in text and text.endswith(WHOLE) if child else text.endswith(WHOLE) or FRAME.match(text)
+               for text in texts)
 
 
 def answered(folder: pathlib.Path) -> dict[int, list[Thread]]:
-    """For `watch`, of its own job: what ranks have written that were asked, or told to end, becomes one of their lines.
-    By process, all that it said. The files are gone then."""
+    """For `watch`, of its own job: what ranks have written that were asked, or told to end, becomes one of their lines,
+    and so does what their children have. By process, all that a rank said. The files are gone then."""
     said = {}
     for stack in stacks_in(folder):
-        text = stack.text()
-        if threads := threads_in(text):
+        own, *children = CHILD.split(stack.text())
+        if threads := threads_in(own):
             said[stack.pid] = threads
-        if place := of_stack(text):
+        if place := of_stack(own):
             write(stack.folder, stack.rank, "stall", -1, *place)
+        for pid, text in zip(children[::2], children[1::2], strict=True):
+            if place := of_child(text):
+                write(stack.folder, stack.rank, "stall", -1, *place,
+                      source=f"its child process {pid}: {source_of(*place)}")
         with contextlib.suppress(OSError):
             os.unlink(stack.name, dir_fd=stack.folder)
     return said
 
 
-def what_it_does(rank: int, pid: int, threads: list[Thread]) -> list[str]:
-    """In sentences: the main thread, and those that are in the program's own lines."""
+def what_it_does(rank: int, pid: int, threads: list[Thread], names: Collection[str]) -> list[str]:
+    """In sentences: the main thread, and those that are in the program's own lines. Python is no longer there to ask
+    where it ends: then `names`, which the system has for other threads."""
     of = f"rank {rank}, process {pid}, was still there"
     told = []
     for thread in threads:
@@ -270,4 +286,6 @@ def what_it_does(rank: int, pid: int, threads: list[Thread]) -> list[str]:
         elif thread.is_asked and thread.frames:
             file, line, function = thread.frames[0]
             told.append(f"{of}: {thread.who()} at {file}:{line}, in {function}")
-    return told or [f"{of}, and did not say where: it is frozen, or at the end of its process, behind its last line"]
+    left = f"; threads that have not ended: {', '.join(names)}" if names else ""
+    return told or [f"{of}, and did not say where: it is frozen, or at the end of its process, behind its last line"
+                    + left]

@@ -81,6 +81,20 @@ def status_of(pid: int | str) -> list[str]:
         return []
 
 
+def parent_of(pid: int) -> int:
+    """0 where it has ended."""
+    return int((status_of(pid)[1:2] or ["0"])[0])
+
+
+def threads_of(pid: int) -> list[str]:
+    """The names that its threads have been given, but for the main one's, which others have that were given none."""
+    names = {}
+    with contextlib.suppress(OSError):
+        for thread in pathlib.Path(f"/proc/{pid}/task").iterdir():
+            names[int(thread.name)] = (thread / "comm").read_text().strip()
+    return sorted(set(names.values()) - {names.get(pid)})
+
+
 def is_frozen(pid: int) -> bool:
     """By SIGSTOP."""
     return status_of(pid)[:1] == ["T"]

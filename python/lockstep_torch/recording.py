@@ -45,6 +45,8 @@ class Recording:
         self.models_begun = 0  # models that nobody wrapped, after the first
         self.heard = ByIdentity()  # modules: what their calls tell
         self.sharded = self.grouped = self.staged = False  # as parallel.py told
+        self.shards = ByIdentity()  # modules with parts that FSDP made
+        self.ignored: set[int] = set()  # parameters in them that it was told to leave alone
         self.identified = 0  # passes whose data set was looked at
         self.contents = 0  # samples with positions whose content was told
         self.drawn = 0  # batches that the program was given, and no backward has seen
@@ -53,7 +55,7 @@ class Recording:
         self.evaluations = 0  # in which there were any
         self.early: list[Callable[[], None]] = []  # of passes before anybody knew which rank this is
         self.queues = ByIdentity()  # of loaders' iterators: positions that were dealt, and not drawn
-        self.sizes = ByIdentity()  # of data sets
+        self.sets = ByIdentity()  # data sets: how many samples, and hashes of what tells them from others
         self.looks_at_gradients = True  # in this step
         self.trainer: threading.Thread | None = None
         self.mixed_up = False  # another thread trains, too

@@ -203,11 +203,10 @@ def optimizer_of(here: Recording, optimizer: torch.optim.Optimizer) -> Any:
     sizes = [len(group["params"]) for group in optimizer.param_groups]
     if optimizer not in here.optimizers or here.optimizers[optimizer][1] != sizes:
         kind = settings.name_of(type(optimizer))
-        parameters = states.parameters_of(optimizer)
-        sharded = parallel.any_part(here, parameters)
-        if not sharded:
-            gradients.hook_parameters(parameters)
-        groups = [([] if sharded else group["params"], float(group.get("lr") or 0),
+        whole = parallel.whole(here, states.parameters_of(optimizer))
+        gradients.hook_parameters(whole)
+        told = {id(parameter) for parameter in whole}
+        groups = [([one for one in group["params"] if id(one) in told], float(group.get("lr") or 0),
                    {"optimizer_class": kind, **{key: repr(value) for key, value in group.items()
                                       if key not in ("params", "lr", "initial_lr") and settings.scalar(value)}})
                   for group in optimizer.param_groups]

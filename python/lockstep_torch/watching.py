@@ -202,14 +202,24 @@ class Job:
     def ask_where(self, until: float) -> None:
         from lockstep_torch import places
         there = set(processes.descendants(os.getpid())) - self.spared
-        asked = places.ask(self.folder, {pid for pid in there if processes.catches(pid, signal.SIGRTMIN)
-                                         and not processes.is_frozen(pid)})
-        while time.monotonic() < until and not places.have_answered(self.folder, asked):
-            time.sleep(0.02)
+        parents = {pid: processes.parent_of(pid) for pid in there if processes.catches(pid, signal.SIGRTMIN)
+                   and not processes.is_frozen(pid)}
+        asked = places.ask(self.folder, parents)
+
+        def wait_for(ranks: list[int], child: str = "") -> None:
+            while time.monotonic() < until and not places.have_answered(self.folder, ranks, child):
+                time.sleep(0.01)
+        wait_for(asked)
+        # One after another: they answer in their rank's file. What is asked here was forked, and has its handler.
+        for child, rank in parents.items():
+            if rank in asked and child not in asked and time.monotonic() < until:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(child, signal.SIGRTMIN)
+                wait_for([rank], str(child))
         said = places.answered(self.folder)
-        for rank, pid in processes.ranks(self.folder):
+        for number, pid in processes.ranks(self.folder):
             if pid in there:
-                self.left += places.what_it_does(rank, pid, said.get(pid, []))
+                self.left += places.what_it_does(number, pid, said.get(pid, []), processes.threads_of(pid))
 
     def told_of(self, ends: processes.Ends, running: str) -> Told:
         try:

@@ -346,8 +346,10 @@ PYBIND11_MODULE(_extension, module) {
       .def(
           "dealt",
           [](Rank& rank, const std::vector<std::int64_t>& ids,
-             const std::vector<std::int64_t>& some, const std::vector<std::int64_t>& hashes) {
-            rank.recorder().dealt(ids, trace::Contents{some, hashes});
+             const std::vector<std::int64_t>& some, const std::vector<std::int64_t>& hashes,
+             const std::tuple<std::int64_t, std::uint64_t, std::uint64_t>& dataset) {
+            const auto& [size, set, content] = dataset;
+            rank.recorder().dealt(ids, {some, hashes}, {"", size, size, set, set, content});
           },
           Unlocked())
       .def(

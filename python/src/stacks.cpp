@@ -33,8 +33,20 @@ bool is_open() {
          now.st_dev == stacks.file.st_dev && now.st_ino == stacks.file.st_ino;
 }
 
+// Of a child that it forked, such as a worker of a DataLoader, the number stands before its stacks.
+void tell_child() {
+  char text[32];
+  auto* begin = text + sizeof(text);
+  *--begin = '\n';
+  for (auto left = getpid(); left > 0; left /= 10) *--begin = static_cast<char>('0' + left % 10);
+  *--begin = '#';
+  [[maybe_unused]] const auto told =
+      write(stacks.descriptor, begin, static_cast<std::size_t>(text + sizeof(text) - begin));
+}
+
 void dump(int name) {
   if (name == 0) return;
+  if (stacks.process != getpid()) tell_child();
   stacks.dump(name);
   [[maybe_unused]] const auto ended =
       write(stacks.descriptor, "--\n", 3);  // whoever reads it waits for that
@@ -42,7 +54,8 @@ void dump(int name) {
 
 void write_stack(int number) {
   const int error = errno;
-  if (stacks.process == getpid() && Py_IsInitialized() != 0 && is_open())
+  const bool is_asked_child = number == SIGRTMIN && stacks.process == getppid();
+  if ((stacks.process == getpid() || is_asked_child) && Py_IsInitialized() != 0 && is_open())
     dump(number == SIGRTMIN ? stacks.of_all_threads : stacks.of_one_thread);
   errno = error;
   if (number == SIGRTMIN) return;

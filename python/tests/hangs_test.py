@@ -36,7 +36,7 @@ HANGS = {
     "a rank computes for ever": ("no-progress", [1], {WAITS, "time.sleep(0.01)"}),
     "a helper has forked twice": ("no-progress", [1], {WAITS, "time.sleep(0.01)"}),
     "a rank takes no signal": ("no-progress", [1], {WAITS}),  # it can neither be asked nor told to end
-    "a worker is stuck": ("no-progress", [1], {WAITS, "in enumerate(loader)"}),
+    "a worker is stuck": ("no-progress", [1], {WAITS, "in enumerate(loader)", ": time.sleep(10_000)"}),
     "one rank calls a collective": ("rank-conditional-collective", [0], {WAITS, "dist.broadcast("}),
     "a rank stops early": ("no-progress", [1], {WAITS, "time.sleep(10_000)"}),  # what it does may be of the training
     "a rank has fewer batches": ("uneven-batches", [0, 1], {WAITS, "time.sleep(10_000)"}),

@@ -633,10 +633,19 @@ class Hooks(unittest.TestCase):
             self.assertEqual(self.pass_over(DataLoader(Stream(), batch_size=4))[1], [[], []])
         self.assertEqual(self.here.failed, set())
 
+    def test_a_batch_says_which_data_set_it_is_of(self):
+        rank = self.here.begin(0, 2)
+        for _ in zip(*(DataLoader(TensorDataset(torch.zeros(size)), batch_size=2) for size in (2, 4)), strict=False):
+            pass
+        begins, sets = ([call[place:] for call in rank.heard if call[0] == name]
+                        for name, place in (("pass_begins", 2), ("dealt", 4)))
+        self.assertEqual([size for size, *_ in begins], [2, 4])
+        self.assertEqual([of for of, in sets], begins)
+
     def test_what_stands_at_positions_is_told_where_it_is_trained_on(self):
         def contents(loader):
             self.pass_over(loader)
-            return [call[2:] for call in self.here.rank.heard if call[0] == "dealt"]
+            return [call[2:4] for call in self.here.rank.heard if call[0] == "dealt"]
         data = TensorDataset(torch.tensor([[1.0], [2.0], [1.0], [2.0]]), torch.tensor([0, 0, 0, 1]))
         first, second = contents(DataLoader(data, batch_size=2))
         self.assertEqual((first[0], second[0]), ([0, 1], [2, 3]))

@@ -18,7 +18,10 @@ BROKEN = {"bypassed": ("mean-gradient", "forward-bypasses-wrapper", 0),
           "summed": ("mean-gradient", "gather-loses-graph", 0),
           "checkpointed": ("all-moved", "parameters-not-updated", 0),
           "renamed": ("saved-is-held", "module-prefix", -1),
-          "averaged": ("equal-after", "replicas-diverged", 0)}
+          "averaged": ("equal-after", "replicas-diverged", 0),
+          "added": ("equal-start", "no-initial-broadcast", -1),
+          "drawn_anew": ("own-samples", "dataset-unseeded", -1),
+          "forwarded": ("saved-is-held", "resume-mid-epoch-replays", 12)}
 
 
 class Ledger(unittest.TestCase):
@@ -46,6 +49,13 @@ class Ledger(unittest.TestCase):
     def test_replicas_that_are_averaged_in_other_steps_are_made_equal_again(self):
         line = self.ledger_of("averaged", "right")["equal-after"]
         self.assertRegex(line["looked_at"], r"apart after \d+ of them, and made equal again")
+
+    def test_buffers_that_each_rank_moves_by_its_own_batch_are_told_and_left_open(self):
+        line = self.ledger_of("moved_alone", "broken")["buffers"]
+        self.assertEqual(line["standing"], "cannot be told", line)
+        self.assertRegex(line["reason"], r'move buffer 0 \("mean"\) each by its own batch, and in step \d+ a broadcast')
+        self.assertEqual(self.ledger_of("moved_alone", "right")["buffers"]["standing"], "held")
+        self.assertNotIn("by its own batch", self.ledger_of("normed", "right")["buffers"]["reason"])
 
 
 if __name__ == "__main__":

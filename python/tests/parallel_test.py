@@ -56,6 +56,14 @@ class Parallel(unittest.TestCase):
             self.assertFalse(any(isinstance(argument, DTensor) for argument in call.args), call)
         self.rank.update_ended.assert_called_once()
 
+    def test_what_is_added_to_a_module_in_parts_is_whole_and_what_fsdp_left_alone_is_not_told(self):
+        net = torch.nn.Linear(2, 4)
+        net.weight = self.part()
+        parallel.took_over(self.here, [net], [net.weight])
+        net.low, beside = torch.nn.Linear(2, 1), torch.nn.Parameter(torch.ones(1))
+        told = parallel.whole(self.here, [*net.parameters(), beside])
+        self.assertEqual([id(each) for each in told], [id(net.low.weight), id(net.low.bias)])
+
     def test_whole_tensors_of_whatever_class_are_no_parts(self):
         class Named(torch.Tensor):
             pass

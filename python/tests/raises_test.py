@@ -169,7 +169,7 @@ class Raises(unittest.TestCase):
             rank.pass_begins(0, 100_000, 0, 0)
             before = processes.head(file).length
             for batch in range(100):
-                rank.dealt(range(1_000 * batch, 1_000 * (batch + 1)), [], [])
+                rank.dealt(range(1_000 * batch, 1_000 * (batch + 1)), [], [], (100_000, 0, 0))
                 rank.take_dealt(True)
             grown = (processes.head(file).length - before) / 100_000
         self.assertGreater(grown, 8)

@@ -27,6 +27,7 @@ struct BatchNormJob {
   Mean mean = Mean::of_all_values;
   Equalize equalize = Equalize::never;  // the ranks' buffers
   bool equal_start = true;              // of the buffers
+  bool tells_layer = true;              // by its mode at the start
   bool frozen = false;                  // the running statistics stay as they are
 
   // Which mode a rank's forward of a step runs in.

@@ -30,6 +30,16 @@ TEST(DataOfFour, TheRankWithOtherDataIsTheOneNamed) {
   expect_only(job.run(), "dataset-unseeded", {3}, -1);
 }
 
+// They draw from two sets side by side, in any order.
+TEST_P(Data, BesideOthersThatAllHoldIsNamed) {
+  auto trace = Job(GetParam()).run();
+  for (auto& rank : trace.ranks) record(rank, 0, trace::Dataset{"train", 40, 40, 0, 0, 7});
+  EXPECT_EQ(state(trace, "dataset-unseeded"), State::clean);
+  for (auto [step, set] : each<trace::Dataset>(trace.ranks.back()))
+    if (set.size == 40) set.content_as_set = 8;
+  EXPECT_EQ(state(trace, "dataset-unseeded"), State::found);
+}
+
 TEST_P(Data, OfWhichEachRankHoldsAPartIsRight) {
   Job job(GetParam());
   job.dataset = [w = GetParam()](int rank) {

@@ -65,7 +65,10 @@ std::int64_t global_size(const Run& run, const std::string& phase) {
   std::int64_t size = 0;
   for (const auto* rank : run.ranks)
     for (const auto& at : rank->all<trace::Dataset>())
-      if (at.event->phase == phase) size = std::max(size, at.event->global_size);
+      if (at.event->phase == phase) {
+        size = std::max(size, at.event->global_size);
+        break;  // others are drawn from beside it
+      }
   return size;
 }
 

@@ -1,6 +1,7 @@
 #include <lockstep/diagnose/averaging.h>
 #include <lockstep/diagnose/detector.h>
 #include <lockstep/diagnose/gradients.h>
+#include <lockstep/diagnose/layers.h>
 #include <lockstep/diagnose/ledger.h>
 #include <lockstep/diagnose/readings.h>
 #include <lockstep/diagnose/tolerance.h>
@@ -106,6 +107,7 @@ Looked looked_at(const Run& run, Equation equation) {
     case Equation::buffers:
       return {.at = most<trace::Buffers>(run),
               .noun = "buffer record",
+              .is_enough = buffers_stay_equal(run),
               .idle = "the model has no buffers"};
     case Equation::joined_figures:
       return {.at = most<trace::Metric>(run) +
@@ -122,6 +124,8 @@ Looked looked_at(const Run& run, Equation equation) {
       return {.at = most<trace::Collective>(run),
               .noun = "call",
               .missing = "no collective was seen: make the groups with init_process_group"};
+    case Equation::none:  // the ledger has no line for it
+      break;
   }
   return {};
 }

@@ -1,6 +1,7 @@
 #include <lockstep/diagnose/courses.h>
 #include <lockstep/diagnose/cuts.h>
 #include <lockstep/diagnose/gradients.h>
+#include <lockstep/diagnose/layers.h>
 #include <lockstep/diagnose/passes.h>
 #include <lockstep/diagnose/readings.h>
 #include <lockstep/diagnose/tolerance.h>
@@ -202,6 +203,9 @@ std::optional<Reading> reading_of(const Run& run, Equation equation) {
       break;
     case Equation::rates:
       reading = a_step_for_each_rank(run);
+      break;
+    case Equation::buffers:
+      reading = moved_alone(run);
       break;
     case Equation::joined_figures:
       reading = drawn_twice(run);

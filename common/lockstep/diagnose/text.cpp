@@ -88,7 +88,7 @@ std::string who_is_compared(const Diagnosis& diagnosis) {
   }
   if (!diagnosis.sharded_by.empty())
     text += wrapped("Each rank holds a part of the model (" + diagnosis.sharded_by +
-                        "): parameters and gradients are not compared.",
+                        "): the values of its parts are not compared.",
                     "");
   return text;
 }

@@ -203,9 +203,10 @@ void Probes::ends() {
   if (impl_) impl_->record_end();
 }
 
-void Probes::collective_begins(const trace::Collective& call) {
-  if (impl_ && impl_->attached && impl_->writer->step() > 0)
-    impl_->held.before_collective(*impl_->writer, call, impl_->parameters);
+void Probes::collective_begins(const trace::Collective& call, c10::ArrayRef<at::Tensor> tensors) {
+  if (!impl_ || !impl_->attached || impl_->writer->step() <= 0) return;
+  impl_->held.before_collective(*impl_->writer, call, impl_->parameters);
+  if (call.op == "broadcast") impl_->before_broadcast(tensors);
 }
 
 void Probes::metric(const std::string& name, const std::string& phase, double sum, double count) {

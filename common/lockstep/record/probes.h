@@ -145,7 +145,7 @@ class Probes {
   // The training is over: as flush(), and whether anything has changed the parameters since the last update.
   void ends();
   // A collective begins, outside of a backward.
-  void collective_begins(const trace::Collective& call);
+  void collective_begins(const trace::Collective& call, c10::ArrayRef<at::Tensor> tensors = {});
   void metric(const std::string& name, const std::string& phase, double sum, double count);
   // A learning-rate schedule, when it is made and after each step(): the steps it has taken, and those
   // it was made for, in its own unit (0: not known).

@@ -13,8 +13,10 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
 #include <deque>
 #include <exception>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <set>
@@ -229,6 +231,22 @@ class Probes::Impl {
     if (!buffers.empty()) writer->record(trace::Buffers{buffer_names, summarize_all(buffers)});
   }
 
+  // The program itself sends a buffer to the others, as no engine does, which sends copies: what ranks hold of it is
+  // recorded before. Of one buffer three times, then at growing distances.
+  void before_broadcast(c10::ArrayRef<at::Tensor> tensors) {
+    constexpr std::uint64_t kAlways = 3;
+    const auto is_sent = [&](const at::Tensor& buffer) {
+      return std::ranges::any_of(tensors, [&](const at::Tensor& sent) {
+        return is_readable(sent) && sent.is_alias_of(buffer) && sent.numel() == buffer.numel();
+      });
+    };
+    const auto found = std::ranges::find_if(buffers, is_sent);
+    if (found == buffers.end()) return;
+    const auto times = ++sent_times[found - buffers.begin()];
+    if (std::exchange(sent_in, writer->step()) == writer->step()) return;
+    if (times <= kAlways || std::has_single_bit(times)) record_buffers();
+  }
+
   std::shared_ptr<trace::Writer> writer;
   ProbeOptions options;
   ProbedSteps probed{options};
@@ -240,6 +258,8 @@ class Probes::Impl {
   std::optional<trace::Model> attached;
   std::optional<std::int64_t> unseen_update;  // the last, if its parameters were not recorded
   bool scales = false;                        // the program has told of a scaled step
+  std::map<std::ptrdiff_t, std::uint64_t> sent_times;  // how often, by the buffer's place
+  std::int64_t sent_in = -1;                           // the step
   bool buffers_moved = false;  // an update has passed since the last evaluation, or the first
   std::set<const torch::optim::Optimizer*> optimizers;  // whose configuration was recorded
   std::vector<std::string> buffer_names;

@@ -210,7 +210,7 @@ bool Recorder::is_of_model(const at::Tensor& parameter) const {
 
 // What the optimizers hold beside the model.
 void Recorder::find_outside() {
-  if (!started_ || sharded_) return;
+  if (!started_) return;
   for (; looked_at_ < of_optimizers_.size(); ++looked_at_) {
     const at::Tensor parameter(of_optimizers_[looked_at_].lock());
     if (parameter.defined() && !is_of_model(parameter) && !is_attached(parameter) &&

@@ -30,6 +30,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <tuple>
 #include <unordered_set>
 #include <vector>
 
@@ -74,13 +75,15 @@ class Recorder final : public Observer {
   // The program asked for a batch behind the last one. The pass ends here; or with its last batch's update, where the
   // program takes batches out of its loader ahead of training on them.
   void pass_over();
-  // Also says what stands at some of the batch's positions, by hash_samples().
-  void dealt(const std::vector<std::int64_t>& ids, const trace::Contents& contents);
+  // Also says what stands at some of the batch's positions, by hash_samples(), and of which data set it is: a program may
+  // draw from several at a time. Its phase is not known yet.
+  void dealt(const std::vector<std::int64_t>& ids, const trace::Contents& contents,
+             const trace::Dataset& dataset);
   // Also says what the data set is: hashes that tell what its positions are of, and the samples there; 0 = not known.
   void pass_begins(std::int64_t epoch, std::int64_t dataset_size, std::uint64_t ids,
                    std::uint64_t content);
-  // Each rank holds a part of the model: of its parameters and gradients nothing is recorded. `engine`: which one cut
-  // it, if that is known. To be called before the first step.
+  // Each rank holds a part of the model, of which nobody tells; what optimizers tell is whole beside it. `engine`: which
+  // one cut it, if that is known. To be called before the first step.
   void sharded(const std::string& engine);
   // A backward begins, from this value.
   void backward(const at::Tensor& root);
@@ -139,12 +142,18 @@ class Recorder final : public Observer {
   // A sampler's pass. It begins in the trace with its first batch, when its phase is known, and ends when all that was
   // dealt has been drawn.
   struct Pass {
-    std::int64_t epoch = 0, dataset_size = 0;
-    std::uint64_t ids_hash = 0, content_hash = 0;
+    std::int64_t epoch = 0;
+    trace::Dataset dataset;
     std::string phase;  // empty: not begun
     std::int64_t batches = 0;
     PassCount count;
     bool over = false;  // pass_over() was called
+  };
+
+  struct Batch {
+    std::vector<std::int64_t> ids;
+    trace::Contents contents;
+    trace::Dataset dataset;
   };
 
   void watch(torch::nn::Module& module);
@@ -182,7 +191,9 @@ class Recorder final : public Observer {
   void draw(const std::string& phase, const std::vector<std::int64_t>& ids);
   void draw_dealt(bool training);
   void look_at_undecided();
+  void add_dealt(Batch batch);
   void open_pass(const std::string& phase);
+  void tell_other_set(trace::Dataset dataset);
   void end_pass();
   void end_pass_if_done();
   std::vector<at::Tensor> parameters_here() const;
@@ -247,11 +258,7 @@ class Recorder final : public Observer {
   UnseenUpdates unseen_updates_;
   std::optional<Pass> pass_;
   std::optional<Pass> around_;  // a train pass under way, inside of which pass_ evaluates
-  struct Batch {
-    std::vector<std::int64_t> ids;
-    trace::Contents contents;
-  };
-  std::deque<Batch> dealt_;  // and not drawn
+  std::deque<Batch> dealt_;     // and not drawn
   // Operations that led to what an all-reduce overwrote, since the last backward.
   struct Cut {
     trace::GraphCut what;
@@ -260,6 +267,7 @@ class Recorder final : public Observer {
   std::vector<Cut> cuts_;
   bool fetches_ = false;              // the program tells what it takes out of its data
   std::set<std::string> known_sets_;  // phases whose data set was told
+  std::set<std::tuple<std::int64_t, std::uint64_t, std::uint64_t>> other_sets_;  // that were told
 };
 
 // Of this thread, else of the process; null where there is none.

@@ -89,9 +89,8 @@ void Recorder::collective_begins(const trace::Collective& call, c10::ArrayRef<at
   // A program may reduce and update one parameter after another.
   hear([&] {
     note_cuts(call, tensors);
-    if (sharded_) return;
     if (!updates_are_told_ && unseen_updates_.all_changed()) look_for_update();
-    probes_.collective_begins(call);
+    probes_.collective_begins(call, tensors);
   });
 }
 

@@ -77,7 +77,7 @@ void Recorder::given_to_another(torch::nn::Module& module, const std::vector<at:
 }
 
 void Recorder::find_model() {
-  if (has_model_ || sharded_ || of_optimizers_.empty()) return;
+  if (has_model_ || of_optimizers_.empty()) return;
   attach_optimizers_from(0);
   has_model_ = true;
 }
@@ -143,7 +143,7 @@ void Recorder::let_go(const std::vector<at::Tensor>& tensors) {
 // Of its first step the local gradients are not known.
 void Recorder::find_next_model(const torch::optim::Optimizer& optimizer) {
   const auto step = writer_->step();
-  if (!parameters_.empty() || !started_ || sharded_ || step <= 0 || made_in_step_ != step) return;
+  if (!parameters_.empty() || !started_ || step <= 0 || made_in_step_ != step) return;
   const auto made_last = c10::ArrayRef<WeakTensor>(of_optimizers_).slice(made_last_);
   for (const auto& parameter : parameters_of(optimizer))
     if (!is_among(parameter, made_last)) return;
@@ -155,7 +155,7 @@ void Recorder::find_next_model(const torch::optim::Optimizer& optimizer) {
 // An optimizer of the model has more parameters than before, or was made with more: they are the model's, too. Of this
 // step the local gradients are not known.
 void Recorder::find_added(const torch::optim::Optimizer& optimizer) {
-  if (!parameters_.empty() || !started_ || sharded_) return;
+  if (!parameters_.empty() || !started_) return;
   std::size_t size = 0;
   for (const auto& group : optimizer.param_groups()) size += group.params().size();
   if (std::exchange(sizes_[&optimizer], size) == size) return;

@@ -1,7 +1,9 @@
 // The recorder's part of samples: which were drawn in which pass.
 #include <lockstep/record/recorder.h>
 
+#include <algorithm>
 #include <numeric>
+#include <tuple>
 #include <utility>
 
 namespace lockstep::record {
@@ -9,6 +11,10 @@ namespace {
 
 std::string phase_here() {
   return torch::GradMode::is_enabled() ? "train" : "evaluation";
+}
+
+auto key_of(const trace::Dataset& dataset) {
+  return std::tuple(dataset.size, dataset.ids_in_order, dataset.content_as_set);
 }
 
 }  // namespace
@@ -33,23 +39,27 @@ void Recorder::pass_begins(std::int64_t epoch, std::int64_t dataset_size, std::u
     if (phase_here() == "train") around_.reset();
     dealt_.clear();
     pass_ = Pass{.epoch = epoch,
-                 .dataset_size = dataset_size,
-                 .ids_hash = ids,
-                 .content_hash = content,
+                 .dataset = {"", dataset_size, dataset_size, ids, ids, content},
                  .phase = {}};
   });
 }
 
 void Recorder::dealt(const std::vector<std::int64_t>& ids) {
-  dealt(ids, {});
+  hear([&] {
+    if (pass_) add_dealt({ids, {}, pass_->dataset});
+  });
 }
 
-void Recorder::dealt(const std::vector<std::int64_t>& ids, const trace::Contents& contents) {
+void Recorder::dealt(const std::vector<std::int64_t>& ids, const trace::Contents& contents,
+                     const trace::Dataset& dataset) {
   hear([&] {
-    if (!pass_) return;
-    pass_->count.dealt(ids);
-    if (!fetches_) dealt_.push_back({ids, contents});
+    if (pass_) add_dealt({ids, contents, dataset});
   });
+}
+
+void Recorder::add_dealt(Batch batch) {
+  pass_->count.dealt(batch.ids);
+  if (!fetches_) dealt_.push_back(std::move(batch));
 }
 
 void Recorder::pass_dealt() {
@@ -73,10 +83,20 @@ void Recorder::open_pass(const std::string& phase) {
   if (phase == "train" && writer_->step() < 0) writer_->set_step(0);
   if (!pass_ || !pass_->phase.empty()) return;
   pass_->phase = phase;
-  if (known_sets_.insert(phase).second)
-    writer_->record(trace::Dataset{phase, pass_->dataset_size, pass_->dataset_size, pass_->ids_hash,
-                                   pass_->ids_hash, pass_->content_hash});
+  pass_->dataset.phase = phase;
+  if (known_sets_.insert(phase).second) writer_->record(pass_->dataset);
   probes_.pass_begin(phase, pass_->epoch);
+}
+
+// Of a batch of another loader than the one whose pass is recorded.
+void Recorder::tell_other_set(trace::Dataset dataset) {
+  constexpr std::size_t kMost = 16;
+  const bool is_known = dataset.ids_in_order != 0 || dataset.content_as_set != 0;
+  if (!pass_ || !is_known || key_of(pass_->dataset) == key_of(dataset) ||
+      other_sets_.size() == kMost)
+    return;
+  dataset.phase = "train";
+  if (other_sets_.insert(key_of(dataset)).second) writer_->record(dataset);
 }
 
 void Recorder::draw_backed() {
@@ -98,15 +118,27 @@ void Recorder::draw(const std::string& phase, const std::vector<std::int64_t>& i
   ++pass_->batches;
 }
 
-// The next batch that a sampler has dealt, to a program that does not tell what it takes out of its data.
+// The next batch that a sampler has dealt, to a program that does not tell what it takes out of its data; of a program
+// that draws from several data sets at a time, the next one of each.
 void Recorder::draw_dealt(bool training) {
   if (fetches_ || dealt_.empty()) return;
   // Of a sampler that has dealt several, some may be thrown away.
   if (training && dealt_.size() <= 2) tell_resumed();
-  const auto batch = std::move(dealt_.front());
-  dealt_.pop_front();
-  draw(training ? "train" : "evaluation", batch.ids);
-  if (training && !batch.contents.ids.empty()) writer_->record(batch.contents);
+  std::vector<Batch> next;
+  std::erase_if(dealt_, [&](const Batch& batch) {
+    const auto is_of = [&](const Batch& one) {
+      return key_of(one.dataset) == key_of(batch.dataset);
+    };
+    if (std::ranges::any_of(next, is_of)) return false;
+    next.push_back(batch);
+    return true;
+  });
+  for (const auto& batch : next) {
+    draw(training ? "train" : "evaluation", batch.ids);
+    if (!training) continue;
+    tell_other_set(batch.dataset);
+    if (!batch.contents.ids.empty()) writer_->record(batch.contents);
+  }
 }
 
 // No backward came; or no update, as where gradients are taken to look at a model.

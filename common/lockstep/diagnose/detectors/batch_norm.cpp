@@ -6,6 +6,8 @@
 #include <lockstep/diagnose/layers.h>
 
 #include <algorithm>
+#include <functional>
+#include <optional>
 
 namespace lockstep::diagnose {
 namespace {
@@ -25,8 +27,8 @@ ReplicasByStep of_all_ranks(const Run& run, Pick pick) {
 
 using OfRank = std::map<std::int64_t, const std::vector<trace::Summary>*>;
 
-// Buffers are recorded right after the parameters of an update (or of the start), and right before
-// the forward of an evaluation.
+// Buffers are recorded right after the parameters of an update (or of the start), right before
+// the forward of an evaluation, and right before a broadcast that overwrites some.
 template <class Neighbour>
 OfRank buffers_beside(const trace::ParticipantTrace& rank, int distance, Neighbour wanted) {
   OfRank steps;
@@ -34,7 +36,8 @@ OfRank buffers_beside(const trace::ParticipantTrace& rank, int distance, Neighbo
   for (std::ptrdiff_t i = 0; i < count; ++i) {
     const auto* buffers = rank.events[i].as<trace::Buffers>();
     const auto other = i + distance;
-    if (buffers && other >= 0 && other < count && wanted(rank.events[other]))
+    if (buffers && other >= 0 && other < count && rank.events[other].step == rank.events[i].step &&
+        wanted(rank.events[other]))
       steps.emplace(rank.events[i].step, &buffers->values);
   }
   return steps;
@@ -52,10 +55,19 @@ OfRank evaluated_buffers(const trace::ParticipantTrace& rank) {
   });
 }
 
-// The first buffer that all ranks had alike at the start and no longer have; -1 = none.
-int first_apart(const Replicas& replicas, const Replicas& start) {
+OfRank overwritten_buffers(const trace::ParticipantTrace& rank) {
+  return buffers_beside(rank, 1, [](const trace::Event& after) {
+    const auto* call = after.as<trace::Collective>();
+    return call && call->op == "broadcast";
+  });
+}
+
+// The first buffer that all ranks had alike at the start and no longer have; -1 = none. `left_out` are not looked at.
+int first_apart(const Replicas& replicas, const Replicas& start,
+                std::function<bool(std::size_t)> left_out = nullptr) {
   int first = -1;
   for (std::size_t b = 0; b < start.front()->size(); ++b) {
+    if (left_out && left_out(b)) continue;
     const auto apart = [&](const Replicas& all) {
       return std::any_of(all.begin(), all.end(), [&](const auto* rank) {
         return rank->size() <= b || all.front()->size() <= b ||
@@ -131,20 +143,40 @@ Verdict local_statistics(const Run& run) {
   return clean();
 }
 
-Verdict local_batch_norm(const Run& run) {
+bool is_statistic(const Run& run, std::size_t buffer) {
+  const auto layers = layers_of(*run.ranks.front());
+  return std::ranges::any_of(layers, [&](const Layer& layer) { return layer.has(buffer); });
+}
+
+// The first step after which equal replicas have a buffer apart that they had alike at the start.
+struct OwnBuffer {
+  std::int64_t step = -1;
+  std::string text;
+  Replicas replicas;
+};
+std::optional<OwnBuffer> own_buffer(const Run& run, bool statistics) {
   const auto buffers = of_all_ranks(run, buffers_after_updates);
   const auto& parameters = replicas_by_step(run);
-  if (buffers.empty()) return local_statistics(run);
   const auto start = buffers.find(-1);
-  if (start == buffers.end() || buffers.size() < 2) return not_triggered(kNoBuffers);
+  if (start == buffers.end()) return std::nullopt;
   for (const auto& [step, replicas] : buffers) {
     const auto weights = parameters.find(step);
     if (step < 0 || weights == parameters.end()) continue;
-    const int apart = first_apart(replicas, start->second);
+    const int apart = first_apart(replicas, start->second, [&](std::size_t buffer) {
+      return is_statistic(run, buffer) != statistics;
+    });
     if (apart < 0 || groups_of_equal(weights->second).tensor >= 0) continue;
-    return found(moved_by_own_batches(run, step, buffer_text(run, step, apart), replicas));
+    return OwnBuffer{step, buffer_text(run, step, apart), replicas};
   }
-  return clean();
+  return std::nullopt;
+}
+
+Verdict local_batch_norm(const Run& run) {
+  const auto buffers = of_all_ranks(run, buffers_after_updates);
+  if (buffers.empty()) return local_statistics(run);
+  if (buffers.count(-1) == 0 || buffers.size() < 2) return not_triggered(kNoBuffers);
+  const auto own = own_buffer(run, true);
+  return own ? found(moved_by_own_batches(run, own->step, own->text, own->replicas)) : clean();
 }
 
 // An engine sends buffers by their places.
@@ -225,12 +257,36 @@ Verdict train_mode_differs_across_ranks(const Run& run) {
 
 }  // namespace
 
+std::optional<Reading> moved_alone(const Run& run) {
+  const auto own = own_buffer(run, false);
+  if (!own) return std::nullopt;
+  const auto text = "equal replicas move " + own->text + " each by its own batch";
+  const auto start = of_all_ranks(run, buffers_after_updates).extract(-1);
+  const auto left_out = [&](std::size_t buffer) { return is_statistic(run, buffer); };
+  for (const auto& [step, replicas] : of_all_ranks(run, overwritten_buffers))
+    if (first_apart(replicas, start.mapped(), left_out) >= 0)
+      return Reading{
+          text + ", and in step " + std::to_string(step) +
+              " a broadcast overwrites with one rank's what the others have moved",
+          "one rank's is meant to do for all, and a loss where it is to be of all ranks' data",
+          own->step};
+  return Reading{text, "each rank is meant to keep its own", own->step};
+}
+
+bool buffers_stay_equal(const Run& run) {
+  const auto buffers = of_all_ranks(run, buffers_after_updates);
+  const auto start = buffers.find(-1);
+  return start != buffers.end() && buffers.size() > 1 &&
+         std::ranges::all_of(
+             buffers, [&](const auto& at) { return first_apart(at.second, start->second) < 0; });
+}
+
 std::vector<Detector> batch_norm_detectors() {
   return {
       // Advice. Needs buffers and parameters at the start and after updates. Rule: the replicas are
-      // equal after an update, and buffers that were equal at the start are not. Not fooled by
-      // BatchNorm that is frozen, nor by statistics that are gathered over the ranks. Other buffers
-      // that each rank moves by itself look the same. Of a Python model that no engine has wrapped the
+      // equal after an update, and a layer's statistics that were equal at the start are not
+      // (`configuration`). Not fooled by BatchNorm that is frozen, nor by statistics that are gathered
+      // over the ranks, nor by other buffers that each rank moves by itself. Of a Python model that no engine has wrapped the
       // running statistics stand in `outside_parameters`: then by the last update after which the
       // replicas are equal. Not fooled by replicas that are averaged with their statistics.
       {.slug = "local-batch-norm",

@@ -215,8 +215,39 @@ Verdict resume_repeats_epoch(const Run& run) {
   return clean();
 }
 
+// How many samples of the part before come again, where the run goes on inside of that: it leaves out a part of it, and
+// not all. 0: it does not.
+std::int64_t comes_again(const StretchOfPass& before, const StretchOfPass& after) {
+  if (!before.begun || !after.begun || before.ended || before.epoch != after.epoch ||
+      after.ids.empty() || draws(before.ids).most > 1)
+    return 0;
+  const auto from = std::ranges::find(before.ids, after.ids.front());
+  const auto left = std::min<std::ptrdiff_t>(before.ids.end() - from, std::ssize(after.ids));
+  if (from == before.ids.begin() || !std::equal(from, from + left, after.ids.begin())) return 0;
+  return left;
+}
+
+// It says by itself where it goes on, so no number of a pass is needed.
+std::optional<Finding> leaves_out_too_few(const Run& run, const Continuation& on) {
+  std::int64_t again = 0, drawn = 0;
+  for (std::size_t r = 0; r < on.before.size(); ++r) {
+    const auto of_rank = comes_again(on.before[r], on.after[r]);
+    if (of_rank == 0) return std::nullopt;
+    again += of_rank;
+    drawn += std::ssize(on.before[r].ids);
+  }
+  if (again < run.world_size) return std::nullopt;
+  return Finding{.ranks = run.numbers,
+                 .step = on.after.front().step,
+                 .evidence = "the pass was broken off after " + plural(drawn, "sample") +
+                             ", and the run goes on inside of these: " + std::to_string(again) +
+                             " of them are drawn again, in the same order"};
+}
+
 Verdict resume_mid_epoch_replays(const Run& run) {
   const auto all = continuations(run);
+  for (const auto& on : all)
+    if (auto finding = leaves_out_too_few(run, on)) return found(std::move(*finding));
   if (auto verdict = not_comparable(run, all)) return *verdict;
   for (const auto& on : all) {
     if (!same_epoch(on, false)) continue;
@@ -237,7 +268,7 @@ Verdict resume_mid_epoch_replays(const Run& run) {
 }  // namespace
 
 // Both need the states, passes and samples of all ranks that save, be it one; as checkpoint_state.cpp, within
-// one trace of a rank. Passes that nobody numbers could not come again.
+// one trace of a rank. Passes that nobody numbers could not come again, unless the run goes on inside of one.
 std::vector<Detector> checkpoint_position_detectors() {
   return {
       // Rule: the pass had ended when the checkpoint was saved (or had come as far as its
@@ -251,7 +282,7 @@ std::vector<Detector> checkpoint_position_detectors() {
        .accounts_for = {"schedule-unit-mismatch"},
        .detect = resume_repeats_epoch},
       // Rule: the pass had not ended, and the run goes on in the same epoch with W or more samples
-      // that had been drawn from it. Not fooled by a sampler that starts over where the program
+      // that had been drawn from it, or at one of these in their order. Not fooled by a sampler that starts over where the program
       // throws away what was drawn, nor by an epoch that is given up. Where a pass draws with
       // replacement, not_triggered.
       {.slug = "resume-mid-epoch-replays",

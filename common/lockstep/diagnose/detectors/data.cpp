@@ -51,9 +51,30 @@ double log_chance_of_never(std::int64_t never, std::int64_t size,
   return chance;
 }
 
+// Each rank's train data set; where it draws from several, the one that not all ranks hold. Empty where these are not
+// one on each.
+std::vector<const trace::Dataset*> sets_not_shared(const Run& run) {
+  const auto key = [](const trace::Dataset& set) {
+    return std::pair(set.ids_as_set, set.content_as_set);
+  };
+  std::map<std::pair<std::uint64_t, std::uint64_t>, std::set<std::size_t>> holders;
+  for (std::size_t r = 0; r < run.ranks.size(); ++r)
+    for (const auto& at : run.ranks[r]->all<trace::Dataset>())
+      if (at.event->phase == "train") holders[key(*at.event)].insert(r);
+  std::vector<const trace::Dataset*> sets(run.ranks.size());
+  for (std::size_t r = 0; r < run.ranks.size(); ++r)
+    for (const auto& at : run.ranks[r]->all<trace::Dataset>()) {
+      if (at.event->phase != "train" || holders[key(*at.event)].size() == sets.size()) continue;
+      if (sets[r] && key(*sets[r]) != key(*at.event)) return {};
+      sets[r] = at.event;
+    }
+  if (std::ranges::find(sets, nullptr) != sets.end()) return {};
+  return sets;
+}
+
 Verdict dataset_unseeded(const Run& run) {
-  const auto sets = train_sets(run);
-  if (sets.empty()) return not_triggered("a rank recorded no train data set");
+  if (train_sets(run).empty()) return not_triggered("a rank recorded no train data set");
+  const auto sets = sets_not_shared(run);
   // Among the ranks that reach the same ids.
   std::map<std::uint64_t, std::vector<std::size_t>> same_ids;
   for (std::size_t r = 0; r < sets.size(); ++r) same_ids[sets[r]->ids_as_set].push_back(r);
@@ -206,7 +227,8 @@ Verdict empty_shard(const Run& run) {
 std::vector<Detector> data_detectors() {
   return {
       // Rule: ranks reach the same ids and find other samples there. Not fooled by ranks that hold
-      // different parts of one data set, whose ids differ too.
+      // different parts of one data set, whose ids differ too. Of several sets that are drawn from side by
+      // side, the one that not all ranks hold.
       {.slug = "dataset-unseeded",
        .equation = Equation::own_samples,
        .needs = {"dataset"},
