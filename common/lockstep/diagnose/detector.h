@@ -1,7 +1,7 @@
 // A detector names one pitfall from what a run recorded. It is a pure function of the trace: it is never told which
 // program ran, and reads no file name, program name or message text.
 //
-// A file NAME.cpp of detectors/ defines `std::vector<Detector> NAME_detectors()`, and CMake makes detectors() of them.
+// A file NAME.cpp of detectors/ begins with `std::vector<Detector> NAME_detectors()`, and CMake makes detectors() of them.
 // The comment on an entry is its rule: what is wrong, what a naive check would be fooled by, and what must have been
 // recorded that the entry's fields do not say. W = ranks (or devices), N = samples of the whole data set. Gradients are compared by their
 // projections, relative to their norms; steps without recorded values are passed over.

@@ -7,7 +7,94 @@
 
 namespace lockstep::diagnose {
 namespace {
+Verdict needless_reductions(const Run& run, Severity severity, double Backward::*reduced,
+                            const std::string& told);
+Verdict accumulation_not_divided(const Run& run);
+Verdict accumulation_off_by_one(const Run& run);
+Verdict mean_of_microbatch_means(const Run& run);
+Verdict gradients_cleared_too_early(const Run& run);
+}  // namespace
 
+// All need updates after several backwards whose samples are the parts of one batch. The first two and the last go by
+// losses, or by training forwards and the samples before each, and the last also by what each is given. The others need
+// losses, and a declared mean loss.
+std::vector<Detector> accumulation_detectors() {
+  return {
+      // Advice. Rule: a backward that is not the last before an update had all parameters' elements
+      // reduced. Not fooled by many all-reduces of few elements each (buckets, logged losses), nor
+      // by several forwards or losses of one batch.
+      {.slug = "sync-every-microbatch",
+       .equation = Equation::none,
+       .needs = {"model", "collective", "update"},
+       .participants = Participants::ranks,
+       .complete = false,
+       .detect =
+           [](const Run& run) {
+             return needless_reductions(run, Severity::advice, &Backward::reduced,
+                                        ", where one reduction would do");
+           }},
+      // Rule: the same, while the engine had been told not to reduce.
+      {.slug = "no-sync-around-backward-only",
+       .equation = Equation::none,
+       .needs = {"model", "collective", "update"},
+       .participants = Participants::ranks,
+       .complete = false,
+       .accounts_for = {"sync-every-microbatch"},
+       .detect =
+           [](const Run& run) {
+             return needless_reductions(run, Severity::violation, &Backward::reduced_unwanted,
+                                        " though the engine had been told not to");
+           }},
+      // Rule: every backward starts from its samples' mean loss, undivided, and the reduced
+      // gradient is the mean of the ranks' sums. Not fooled by gradients that are divided later,
+      // nor by several losses of the same samples.
+      {.slug = "accumulation-not-divided",
+       .equation = Equation::loss_weights,
+       .needs = {"intent", "loss", "local_gradients", "reduced_gradients", "update"},
+       .participants = Participants::ranks,
+       .fewest = 1,
+       .complete = false,
+       .accounts_for = {"gradient-not-the-mean"},
+       .detect = accumulation_not_divided},
+      // Rule: the first update comes after fewer backwards than later ones, though their losses are
+      // divided for as many. Not fooled by a short last group, nor by batches that are meant to
+      // grow.
+      {.slug = "accumulation-off-by-one",
+       .equation = Equation::loss_weights,
+       .needs = {"intent", "loss", "update"},
+       .participants = Participants::ranks,
+       .fewest = 1,
+       .complete = false,
+       .accounts_for = {"gradient-not-the-mean"},
+       .detect = accumulation_off_by_one},
+      // Rule: backwards of unequal numbers of samples start from equal shares of their mean loss.
+      // Not fooled by means that are weighted by those numbers.
+      {.slug = "mean-of-microbatch-means",
+       .equation = Equation::loss_weights,
+       .needs = {"intent", "loss", "update"},
+       .participants = Participants::ranks,
+       .fewest = 1,
+       .complete = false,
+       .accounts_for = {"gradient-not-the-mean"},
+       .detect = mean_of_microbatch_means},
+      // Rule: in each update after several backwards, and in at least half of all updates, two or
+      // more, the gradients of all backwards but the last were cleared, and the reduced gradient is
+      // the last one's. Where losses were recorded, they are divided for all of them; where none
+      // were, this is advice, since the cleared gradients may have been used before (a step by
+      // hand, as in meta-learning or for adversarial samples). Not fooled by a batch that is left
+      // out now and then, nor by gradients that are put aside and put together later.
+      {.slug = "gradients-cleared-too-early",
+       .equation = Equation::mean_gradient,
+       .needs = {"gradient_arrived", "local_gradients", "reduced_gradients", "update"},
+       .participants = Participants::ranks,
+       .fewest = 1,
+       .complete = false,
+       .generic = true,
+       .detect = gradients_cleared_too_early},
+  };
+}
+
+namespace {
 // Nothing where anything needed was not recorded.
 const GradientStep* gradient_step(const Run& run, std::int64_t step) {
   const auto& steps = gradient_steps(run);
@@ -230,84 +317,4 @@ Verdict gradients_cleared_too_early(const Run& run) {
 }
 
 }  // namespace
-
-// All need updates after several backwards whose samples are the parts of one batch. The first two and the last go by
-// losses, or by training forwards and the samples before each, and the last also by what each is given. The others need
-// losses, and a declared mean loss.
-std::vector<Detector> accumulation_detectors() {
-  return {
-      // Advice. Rule: a backward that is not the last before an update had all parameters' elements
-      // reduced. Not fooled by many all-reduces of few elements each (buckets, logged losses), nor
-      // by several forwards or losses of one batch.
-      {.slug = "sync-every-microbatch",
-       .equation = Equation::none,
-       .needs = {"model", "collective", "update"},
-       .participants = Participants::ranks,
-       .complete = false,
-       .detect =
-           [](const Run& run) {
-             return needless_reductions(run, Severity::advice, &Backward::reduced,
-                                        ", where one reduction would do");
-           }},
-      // Rule: the same, while the engine had been told not to reduce.
-      {.slug = "no-sync-around-backward-only",
-       .equation = Equation::none,
-       .needs = {"model", "collective", "update"},
-       .participants = Participants::ranks,
-       .complete = false,
-       .accounts_for = {"sync-every-microbatch"},
-       .detect =
-           [](const Run& run) {
-             return needless_reductions(run, Severity::violation, &Backward::reduced_unwanted,
-                                        " though the engine had been told not to");
-           }},
-      // Rule: every backward starts from its samples' mean loss, undivided, and the reduced
-      // gradient is the mean of the ranks' sums. Not fooled by gradients that are divided later,
-      // nor by several losses of the same samples.
-      {.slug = "accumulation-not-divided",
-       .equation = Equation::loss_weights,
-       .needs = {"intent", "loss", "local_gradients", "reduced_gradients", "update"},
-       .participants = Participants::ranks,
-       .fewest = 1,
-       .complete = false,
-       .accounts_for = {"gradient-not-the-mean"},
-       .detect = accumulation_not_divided},
-      // Rule: the first update comes after fewer backwards than later ones, though their losses are
-      // divided for as many. Not fooled by a short last group, nor by batches that are meant to
-      // grow.
-      {.slug = "accumulation-off-by-one",
-       .equation = Equation::loss_weights,
-       .needs = {"intent", "loss", "update"},
-       .participants = Participants::ranks,
-       .fewest = 1,
-       .complete = false,
-       .accounts_for = {"gradient-not-the-mean"},
-       .detect = accumulation_off_by_one},
-      // Rule: backwards of unequal numbers of samples start from equal shares of their mean loss.
-      // Not fooled by means that are weighted by those numbers.
-      {.slug = "mean-of-microbatch-means",
-       .equation = Equation::loss_weights,
-       .needs = {"intent", "loss", "update"},
-       .participants = Participants::ranks,
-       .fewest = 1,
-       .complete = false,
-       .accounts_for = {"gradient-not-the-mean"},
-       .detect = mean_of_microbatch_means},
-      // Rule: in each update after several backwards, and in at least half of all updates, two or
-      // more, the gradients of all backwards but the last were cleared, and the reduced gradient is
-      // the last one's. Where losses were recorded, they are divided for all of them; where none
-      // were, this is advice, since the cleared gradients may have been used before (a step by
-      // hand, as in meta-learning or for adversarial samples). Not fooled by a batch that is left
-      // out now and then, nor by gradients that are put aside and put together later.
-      {.slug = "gradients-cleared-too-early",
-       .equation = Equation::mean_gradient,
-       .needs = {"gradient_arrived", "local_gradients", "reduced_gradients", "update"},
-       .participants = Participants::ranks,
-       .fewest = 1,
-       .complete = false,
-       .generic = true,
-       .detect = gradients_cleared_too_early},
-  };
-}
-
 }  // namespace lockstep::diagnose

@@ -10,7 +10,26 @@
 
 namespace lockstep::diagnose {
 namespace {
+Verdict silent_single_process(const Run& run);
+}  // namespace
 
+std::vector<Detector> alone_detectors() {
+  return {{
+      // Rule: processes that were each rank 0 of 1 at the same time, and recorded into one folder, drew the
+      // same samples before each update and took the same learning rates, from the same parameters and with
+      // the same settings. Not fooled by a sweep, whose processes differ in one of these.
+      .slug = "silent-single-process",
+      .equation = Equation::one_job,
+      .whole = true,
+      .needs = {"samples", "update"},
+      .participants = Participants::ranks,
+      .fewest = 1,
+      .stage = Stage::start,
+      .detect = silent_single_process,
+  }};
+}
+
+namespace {
 // What a process trained on, update by update: the samples that it drew before each, and the rates it took.
 struct TrainingAlone {
   std::vector<std::vector<std::int64_t>> samples;
@@ -80,21 +99,4 @@ Verdict silent_single_process(const Run& run) {
 }
 
 }  // namespace
-
-std::vector<Detector> alone_detectors() {
-  return {{
-      // Rule: processes that were each rank 0 of 1 at the same time, and recorded into one folder, drew the
-      // same samples before each update and took the same learning rates, from the same parameters and with
-      // the same settings. Not fooled by a sweep, whose processes differ in one of these.
-      .slug = "silent-single-process",
-      .equation = Equation::one_job,
-      .whole = true,
-      .needs = {"samples", "update"},
-      .participants = Participants::ranks,
-      .fewest = 1,
-      .stage = Stage::start,
-      .detect = silent_single_process,
-  }};
-}
-
 }  // namespace lockstep::diagnose

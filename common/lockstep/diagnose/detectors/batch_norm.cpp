@@ -11,7 +11,49 @@
 
 namespace lockstep::diagnose {
 namespace {
+Verdict local_batch_norm(const Run& run);
+Verdict buffers_not_synced(const Run& run);
+Verdict train_mode_differs_across_ranks(const Run& run);
+}  // namespace
 
+std::vector<Detector> batch_norm_detectors() {
+  return {
+      // Advice. Needs buffers and parameters at the start and after updates. Rule: the replicas are
+      // equal after an update, and a layer's statistics that were equal at the start are not
+      // (`configuration`). Not fooled by BatchNorm that is frozen, nor by statistics that are gathered
+      // over the ranks, nor by other buffers that each rank moves by itself. Of a Python model that no engine has wrapped the
+      // running statistics stand in `outside_parameters`: then by the last update after which the
+      // replicas are equal. Not fooled by replicas that are averaged with their statistics.
+      {.slug = "local-batch-norm",
+       .equation = Equation::buffers,
+       .needs = {"parameters"},
+       .participants = Participants::ranks,
+       .common = true,
+       .detect = local_batch_norm},
+      // Needs buffers at the start, and those that every rank's evaluation went by. Rule: they
+      // differ though they were equal at the start. Not fooled by buffers that differ while
+      // training and are made equal in time, nor by an evaluation on one rank.
+      {.slug = "buffers-not-synced",
+       .equation = Equation::buffers,
+       .whole = true,
+       .needs = {"buffers", "forward"},
+       .participants = Participants::ranks,
+       .accounts_for = {"evaluation-not-reduced"},
+       .detect = buffers_not_synced},
+      // Rule: the last forward before an update ran in training mode on some ranks and in
+      // evaluation mode on others. Not fooled by one rank that evaluates between updates, nor by
+      // evaluation mode on all ranks.
+      {.slug = "train-mode-differs-across-ranks",
+       .equation = Equation::modes,
+       .whole = true,
+       .needs = {"forward", "update"},
+       .participants = Participants::ranks,
+       .stage = Stage::ranks_differ,
+       .detect = train_mode_differs_across_ranks},
+  };
+}
+
+namespace {
 // What `pick` gives of each rank, at those steps where every rank has it.
 template <class Pick>
 ReplicasByStep of_all_ranks(const Run& run, Pick pick) {
@@ -279,43 +321,6 @@ bool buffers_stay_equal(const Run& run) {
   return start != buffers.end() && buffers.size() > 1 &&
          std::ranges::all_of(
              buffers, [&](const auto& at) { return first_apart(at.second, start->second) < 0; });
-}
-
-std::vector<Detector> batch_norm_detectors() {
-  return {
-      // Advice. Needs buffers and parameters at the start and after updates. Rule: the replicas are
-      // equal after an update, and a layer's statistics that were equal at the start are not
-      // (`configuration`). Not fooled by BatchNorm that is frozen, nor by statistics that are gathered
-      // over the ranks, nor by other buffers that each rank moves by itself. Of a Python model that no engine has wrapped the
-      // running statistics stand in `outside_parameters`: then by the last update after which the
-      // replicas are equal. Not fooled by replicas that are averaged with their statistics.
-      {.slug = "local-batch-norm",
-       .equation = Equation::buffers,
-       .needs = {"parameters"},
-       .participants = Participants::ranks,
-       .common = true,
-       .detect = local_batch_norm},
-      // Needs buffers at the start, and those that every rank's evaluation went by. Rule: they
-      // differ though they were equal at the start. Not fooled by buffers that differ while
-      // training and are made equal in time, nor by an evaluation on one rank.
-      {.slug = "buffers-not-synced",
-       .equation = Equation::buffers,
-       .whole = true,
-       .needs = {"buffers", "forward"},
-       .participants = Participants::ranks,
-       .accounts_for = {"evaluation-not-reduced"},
-       .detect = buffers_not_synced},
-      // Rule: the last forward before an update ran in training mode on some ranks and in
-      // evaluation mode on others. Not fooled by one rank that evaluates between updates, nor by
-      // evaluation mode on all ranks.
-      {.slug = "train-mode-differs-across-ranks",
-       .equation = Equation::modes,
-       .whole = true,
-       .needs = {"forward", "update"},
-       .participants = Participants::ranks,
-       .stage = Stage::ranks_differ,
-       .detect = train_mode_differs_across_ranks},
-  };
 }
 
 }  // namespace lockstep::diagnose

@@ -8,7 +8,42 @@
 
 namespace lockstep::diagnose {
 namespace {
+Verdict unequal_counts_in_sync(const Run& run);
+Verdict buffer_sync_inside_backward(const Run& run);
+Verdict sync_bn_after_wrapping(const Run& run);
+}  // namespace
 
+std::vector<Detector> batch_sync_detectors() {
+  return {
+      // Needs means that every rank took part in, over unequal counts. Rule: all ranks went on with
+      // the plain mean of their means, which is not the mean weighted by their counts. Not fooled
+      // by equal counts, nor by ranks that go on with their own.
+      {.slug = "unequal-counts-in-sync",
+       .equation = Equation::loss_weights,
+       .needs = {"average"},
+       .detect = unequal_counts_in_sync},
+      // Rule: on a rank, a broadcast came after a forward in training mode and before its backward,
+      // and that step's backward never ended. Not fooled by two forwards without a broadcast
+      // between them, nor by broadcasts that did no harm before.
+      {.slug = "buffer-sync-inside-backward",
+       .equation = Equation::buffers,
+       .needs = {"buffers", "forward", "collective"},
+       .complete = false,
+       .stage = Stage::ranks_differ,
+       .detect = buffer_sync_inside_backward},
+      // Rule: the ranks go by their own gradients for parameters of C values, where 2C + 1 numbers
+      // are all-gathered (SyncBatchNorm's statistics), and by the mean for others. Not fooled by a
+      // late conversion that keeps the tensors.
+      {.slug = "sync-bn-after-wrapping",
+       .equation = Equation::mean_gradient,
+       .needs = {"engine", "model", "local_gradients", "reduced_gradients", "collective"},
+       .stage = Stage::ranks_differ,
+       .accounts_for = {"update-differs", "replicas-diverged", "gradient-not-the-mean"},
+       .detect = sync_bn_after_wrapping},
+  };
+}
+
+namespace {
 // The means that all ranks took part in: the k-th of a step on each rank belong together.
 struct JoinedMean {
   std::int64_t step = 0;
@@ -165,35 +200,4 @@ Verdict sync_bn_after_wrapping(const Run& run) {
 }
 
 }  // namespace
-
-std::vector<Detector> batch_sync_detectors() {
-  return {
-      // Needs means that every rank took part in, over unequal counts. Rule: all ranks went on with
-      // the plain mean of their means, which is not the mean weighted by their counts. Not fooled
-      // by equal counts, nor by ranks that go on with their own.
-      {.slug = "unequal-counts-in-sync",
-       .equation = Equation::loss_weights,
-       .needs = {"average"},
-       .detect = unequal_counts_in_sync},
-      // Rule: on a rank, a broadcast came after a forward in training mode and before its backward,
-      // and that step's backward never ended. Not fooled by two forwards without a broadcast
-      // between them, nor by broadcasts that did no harm before.
-      {.slug = "buffer-sync-inside-backward",
-       .equation = Equation::buffers,
-       .needs = {"buffers", "forward", "collective"},
-       .complete = false,
-       .stage = Stage::ranks_differ,
-       .detect = buffer_sync_inside_backward},
-      // Rule: the ranks go by their own gradients for parameters of C values, where 2C + 1 numbers
-      // are all-gathered (SyncBatchNorm's statistics), and by the mean for others. Not fooled by a
-      // late conversion that keeps the tensors.
-      {.slug = "sync-bn-after-wrapping",
-       .equation = Equation::mean_gradient,
-       .needs = {"engine", "model", "local_gradients", "reduced_gradients", "collective"},
-       .stage = Stage::ranks_differ,
-       .accounts_for = {"update-differs", "replicas-diverged", "gradient-not-the-mean"},
-       .detect = sync_bn_after_wrapping},
-  };
-}
-
 }  // namespace lockstep::diagnose

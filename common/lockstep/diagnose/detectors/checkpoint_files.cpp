@@ -10,7 +10,84 @@
 
 namespace lockstep::diagnose {
 namespace {
+Verdict several_writers(const Run& run, bool all_local_zero, const std::string& meaning);
+Verdict load_without_map_location(const Run& run);
+Verdict module_prefix(const Run& run);
+Verdict read_before_written(const Run& run);
+Verdict torn_checkpoint(const Run& run);
+}  // namespace
 
+std::vector<Detector> checkpoint_files_detectors() {
+  return {
+      // Needs every rank's load and its device; W > 1. Rule: a rank loads to the device that the
+      // file was saved from, which is another rank's. Not fooled by a load to the CPU, from where
+      // tensors are copied.
+      {.slug = "load-without-map-location",
+       .equation = Equation::saved_is_held,
+       .needs = {"checkpoint_file"},
+       .complete = false,
+       .stage = Stage::failure,
+       .detect = load_without_map_location},
+      // Rule: every name has the same prefix on one side and not on the other, and the rank does
+      // not go on with weights that were saved. Not fooled by a prefix that the program takes off,
+      // or has on both sides. Or: with `strict` off a module took a state that has none of its names (`state_taken`).
+      {.slug = "module-prefix",
+       .equation = Equation::saved_is_held,
+       .whole = true,
+       .needs = {"model", "checkpoint_file"},
+       .or_needs = "state_taken",
+       .fewest = 1,
+       .complete = false,
+       .stage = Stage::failure,
+       .detect = module_prefix},
+      // Needs a save and loads of the same file; W > 1. Rule: a rank reads other bytes than the one
+      // writer wrote at the same step. Not fooled by ranks that begin with an older file, which the
+      // writer reads too before it saves, nor by an older file of another name.
+      {.slug = "read-before-written",
+       .equation = Equation::saved_is_held,
+       .needs = {"checkpoint_file"},
+       .complete = false,
+       .stage = Stage::failure,
+       .accounts_for = {"update-differs", "replicas-diverged"},
+       .detect = read_before_written},
+      // Rule: several ranks write one file at one step, not all with LOCAL_RANK 0. Not fooled by a
+      // file a rank.
+      {.slug = "concurrent-writers",
+       .equation = Equation::saved_is_held,
+       .needs = {"checkpoint_file"},
+       .complete = false,
+       .stage = Stage::failure,
+       .detect = [](const Run& run) { return several_writers(run, false, ""); }},
+      // Rule: the same, and all have LOCAL_RANK 0. Not fooled by a folder a node. With one rank a
+      // node, all ranks that write are local rank 0, and this is what is named. One path on each
+      // node's own disk looks the same; it is told where the nodes write different bytes, and each
+      // reads its own back after a collective that came after all had written. Where nodes write
+      // equal bytes, or read none, it is named though it is right.
+      {.slug = "local-rank-zero-writes",
+       .equation = Equation::saved_is_held,
+       .needs = {"checkpoint_file"},
+       .complete = false,
+       .stage = Stage::failure,
+       .detect =
+           [](const Run& run) {
+             return several_writers(run, true, ": those whose LOCAL_RANK is 0, one a node");
+           }},
+      // Rule: the last save of a file never ended, and a rank that looked there last found no whole
+      // checkpoint. Not fooled by a save that dies beside the older file, nor by one that is torn
+      // while the ranks find another. A reader that dies of a half-written file, and takes the
+      // writer down with it, looks the same.
+      {.slug = "torn-checkpoint",
+       .equation = Equation::saved_is_held,
+       .whole = true,
+       .needs = {"checkpoint_file"},
+       .fewest = 1,
+       .complete = false,
+       .stage = Stage::failure,
+       .detect = torn_checkpoint},
+  };
+}
+
+namespace {
 using trace::CheckpointFile;
 using Names = std::vector<std::string>;
 
@@ -281,75 +358,4 @@ Verdict torn_checkpoint(const Run& run) {
 }
 
 }  // namespace
-
-std::vector<Detector> checkpoint_files_detectors() {
-  return {
-      // Needs every rank's load and its device; W > 1. Rule: a rank loads to the device that the
-      // file was saved from, which is another rank's. Not fooled by a load to the CPU, from where
-      // tensors are copied.
-      {.slug = "load-without-map-location",
-       .equation = Equation::saved_is_held,
-       .needs = {"checkpoint_file"},
-       .complete = false,
-       .stage = Stage::failure,
-       .detect = load_without_map_location},
-      // Rule: every name has the same prefix on one side and not on the other, and the rank does
-      // not go on with weights that were saved. Not fooled by a prefix that the program takes off,
-      // or has on both sides. Or: with `strict` off a module took a state that has none of its names (`state_taken`).
-      {.slug = "module-prefix",
-       .equation = Equation::saved_is_held,
-       .whole = true,
-       .needs = {"model", "checkpoint_file"},
-       .or_needs = "state_taken",
-       .fewest = 1,
-       .complete = false,
-       .stage = Stage::failure,
-       .detect = module_prefix},
-      // Needs a save and loads of the same file; W > 1. Rule: a rank reads other bytes than the one
-      // writer wrote at the same step. Not fooled by ranks that begin with an older file, which the
-      // writer reads too before it saves, nor by an older file of another name.
-      {.slug = "read-before-written",
-       .equation = Equation::saved_is_held,
-       .needs = {"checkpoint_file"},
-       .complete = false,
-       .stage = Stage::failure,
-       .accounts_for = {"update-differs", "replicas-diverged"},
-       .detect = read_before_written},
-      // Rule: several ranks write one file at one step, not all with LOCAL_RANK 0. Not fooled by a
-      // file a rank.
-      {.slug = "concurrent-writers",
-       .equation = Equation::saved_is_held,
-       .needs = {"checkpoint_file"},
-       .complete = false,
-       .stage = Stage::failure,
-       .detect = [](const Run& run) { return several_writers(run, false, ""); }},
-      // Rule: the same, and all have LOCAL_RANK 0. Not fooled by a folder a node. With one rank a
-      // node, all ranks that write are local rank 0, and this is what is named. One path on each
-      // node's own disk looks the same; it is told where the nodes write different bytes, and each
-      // reads its own back after a collective that came after all had written. Where nodes write
-      // equal bytes, or read none, it is named though it is right.
-      {.slug = "local-rank-zero-writes",
-       .equation = Equation::saved_is_held,
-       .needs = {"checkpoint_file"},
-       .complete = false,
-       .stage = Stage::failure,
-       .detect =
-           [](const Run& run) {
-             return several_writers(run, true, ": those whose LOCAL_RANK is 0, one a node");
-           }},
-      // Rule: the last save of a file never ended, and a rank that looked there last found no whole
-      // checkpoint. Not fooled by a save that dies beside the older file, nor by one that is torn
-      // while the ranks find another. A reader that dies of a half-written file, and takes the
-      // writer down with it, looks the same.
-      {.slug = "torn-checkpoint",
-       .equation = Equation::saved_is_held,
-       .whole = true,
-       .needs = {"checkpoint_file"},
-       .fewest = 1,
-       .complete = false,
-       .stage = Stage::failure,
-       .detect = torn_checkpoint},
-  };
-}
-
 }  // namespace lockstep::diagnose

@@ -10,7 +10,37 @@
 
 namespace lockstep::diagnose {
 namespace {
+Verdict resume_repeats_epoch(const Run& run);
+Verdict resume_mid_epoch_replays(const Run& run);
+}  // namespace
 
+// Both need the states, passes and samples of all ranks that save, be it one; as checkpoint_state.cpp, within
+// one trace of a rank. Passes that nobody numbers could not come again, unless the run goes on inside of one.
+std::vector<Detector> checkpoint_position_detectors() {
+  return {
+      // Rule: the pass had ended when the checkpoint was saved (or had come as far as its
+      // repetition came, before the next pass), and the run goes on with the same epoch and the
+      // same order. Not fooled by an epoch's number that means the next one, nor by passes that are
+      // lost and made again because they came after the checkpoint.
+      {.slug = "resume-repeats-epoch",
+       .equation = Equation::saved_is_held,
+       .needs = {"training_state", "pass_begin", "samples"},
+       .fewest = 1,
+       .accounts_for = {"schedule-unit-mismatch"},
+       .detect = resume_repeats_epoch},
+      // Rule: the pass had not ended, and the run goes on in the same epoch with W or more samples
+      // that had been drawn from it, or at one of these in their order. Not fooled by a sampler that starts over where the program
+      // throws away what was drawn, nor by an epoch that is given up. Where a pass draws with
+      // replacement, not_triggered.
+      {.slug = "resume-mid-epoch-replays",
+       .equation = Equation::saved_is_held,
+       .needs = {"training_state", "pass_begin", "samples"},
+       .fewest = 1,
+       .detect = resume_mid_epoch_replays},
+  };
+}
+
+namespace {
 // A train pass, as far as a checkpoint was saved from it, or as far as the rank got that resumed.
 struct StretchOfPass {
   std::int64_t epoch = -1, step = -1;
@@ -266,31 +296,4 @@ Verdict resume_mid_epoch_replays(const Run& run) {
 }
 
 }  // namespace
-
-// Both need the states, passes and samples of all ranks that save, be it one; as checkpoint_state.cpp, within
-// one trace of a rank. Passes that nobody numbers could not come again, unless the run goes on inside of one.
-std::vector<Detector> checkpoint_position_detectors() {
-  return {
-      // Rule: the pass had ended when the checkpoint was saved (or had come as far as its
-      // repetition came, before the next pass), and the run goes on with the same epoch and the
-      // same order. Not fooled by an epoch's number that means the next one, nor by passes that are
-      // lost and made again because they came after the checkpoint.
-      {.slug = "resume-repeats-epoch",
-       .equation = Equation::saved_is_held,
-       .needs = {"training_state", "pass_begin", "samples"},
-       .fewest = 1,
-       .accounts_for = {"schedule-unit-mismatch"},
-       .detect = resume_repeats_epoch},
-      // Rule: the pass had not ended, and the run goes on in the same epoch with W or more samples
-      // that had been drawn from it, or at one of these in their order. Not fooled by a sampler that starts over where the program
-      // throws away what was drawn, nor by an epoch that is given up. Where a pass draws with
-      // replacement, not_triggered.
-      {.slug = "resume-mid-epoch-replays",
-       .equation = Equation::saved_is_held,
-       .needs = {"training_state", "pass_begin", "samples"},
-       .fewest = 1,
-       .detect = resume_mid_epoch_replays},
-  };
-}
-
 }  // namespace lockstep::diagnose

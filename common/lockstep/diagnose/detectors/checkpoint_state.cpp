@@ -8,7 +8,58 @@
 
 namespace lockstep::diagnose {
 namespace {
+Verdict optimizer_state_missing(const Run& run);
+Verdict scheduler_or_rng_state_missing(const Run& run);
+Verdict optimizer_state_on_wrong_device(const Run& run);
+Verdict ema_on_one_rank(const Run& run);
+}  // namespace
 
+// All compare the state that a rank resumed with what it held when a checkpoint with the same model
+// was saved, within one trace of a rank: one process that saves and goes on from it, or the traces
+// of a job's attempts put together (trace/attempts.h). Of an attempt alone, in which nothing was
+// saved before it resumed, they say not_triggered.
+std::vector<Detector> checkpoint_state_detectors() {
+  return {
+      // Rule: the optimizer's state is on a device where the model is not, or nowhere where it is,
+      // and the rank made no update after it. Not fooled by step counts, which live on the CPU.
+      {.slug = "optimizer-state-on-wrong-device",
+       .equation = Equation::saved_is_held,
+       .needs = {"training_state", "update"},
+       .fewest = 1,
+       .complete = false,
+       .stage = Stage::failure,
+       .detect = optimizer_state_on_wrong_device},
+      // Rule: the optimizer's state is another one; or some ranks go on with none, and others with
+      // some. Of ranks that save nothing, those that resumed as one that lost it did. Not fooled by
+      // state that is in a file of its own. The state is one hash: a run that resumes with another
+      // learning rate or weight decay, by choice, is named too, but for Python's, whose hash leaves
+      // options out.
+      {.slug = "optimizer-state-missing",
+       .equation = Equation::saved_is_held,
+       .whole = true,
+       .needs = {"training_state"},
+       .fewest = 1,
+       .complete = false,
+       .detect = optimizer_state_missing},
+      // Rule: the schedule, or a rank's random generator, is in another state. Advice: the
+      // learning rate is as when the run began. Not fooled by a schedule that is counted up again.
+      {.slug = "scheduler-or-rng-state-missing",
+       .equation = Equation::saved_is_held,
+       .needs = {"training_state"},
+       .fewest = 1,
+       .complete = false,
+       .detect = scheduler_or_rng_state_missing},
+      // Needs two ranks or more that keep averaged weights. Rule: their averages differ though
+      // their weights do not. Not fooled by an average that only one rank has.
+      {.slug = "ema-on-one-rank",
+       .equation = Equation::equal_after,
+       .needs = {"training_state"},
+       .accounts_for = {"outside-parameters-differ"},
+       .detect = ema_on_one_rank},
+  };
+}
+
+namespace {
 const char* const kNothingRestored = "no rank saved its state and went on with the same model";
 
 // The time at which this part came back with other values. Where it is on another device now, nothing is said
@@ -246,50 +297,4 @@ Verdict ema_on_one_rank(const Run& run) {
 }
 
 }  // namespace
-
-// All compare the state that a rank resumed with what it held when a checkpoint with the same model
-// was saved, within one trace of a rank: one process that saves and goes on from it, or the traces
-// of a job's attempts put together (trace/attempts.h). Of an attempt alone, in which nothing was
-// saved before it resumed, they say not_triggered.
-std::vector<Detector> checkpoint_state_detectors() {
-  return {
-      // Rule: the optimizer's state is on a device where the model is not, or nowhere where it is,
-      // and the rank made no update after it. Not fooled by step counts, which live on the CPU.
-      {.slug = "optimizer-state-on-wrong-device",
-       .equation = Equation::saved_is_held,
-       .needs = {"training_state", "update"},
-       .fewest = 1,
-       .complete = false,
-       .stage = Stage::failure,
-       .detect = optimizer_state_on_wrong_device},
-      // Rule: the optimizer's state is another one; or some ranks go on with none, and others with
-      // some. Of ranks that save nothing, those that resumed as one that lost it did. Not fooled by
-      // state that is in a file of its own. The state is one hash: a run that resumes with another
-      // learning rate or weight decay, by choice, is named too, but for Python's, whose hash leaves
-      // options out.
-      {.slug = "optimizer-state-missing",
-       .equation = Equation::saved_is_held,
-       .whole = true,
-       .needs = {"training_state"},
-       .fewest = 1,
-       .complete = false,
-       .detect = optimizer_state_missing},
-      // Rule: the schedule, or a rank's random generator, is in another state. Advice: the
-      // learning rate is as when the run began. Not fooled by a schedule that is counted up again.
-      {.slug = "scheduler-or-rng-state-missing",
-       .equation = Equation::saved_is_held,
-       .needs = {"training_state"},
-       .fewest = 1,
-       .complete = false,
-       .detect = scheduler_or_rng_state_missing},
-      // Needs two ranks or more that keep averaged weights. Rule: their averages differ though
-      // their weights do not. Not fooled by an average that only one rank has.
-      {.slug = "ema-on-one-rank",
-       .equation = Equation::equal_after,
-       .needs = {"training_state"},
-       .accounts_for = {"outside-parameters-differ"},
-       .detect = ema_on_one_rank},
-  };
-}
-
 }  // namespace lockstep::diagnose

@@ -11,7 +11,56 @@
 
 namespace lockstep::diagnose {
 namespace {
+Verdict norm_reduced_twice(const Run& run);
+Verdict clip_before_reduction(const Run& run);
+Verdict clip_before_unscale(const Run& run);
+Verdict clipped_before_backward(const Run& run);
+}  // namespace
 
+std::vector<Detector> clipping_detectors() {
+  return {
+      // Rule: all ranks clip the same gradients, and each goes by sqrt(W) times their norm. Not
+      // fooled by squares that are summed over the ranks where each has those of its own part.
+      {.slug = "norm-reduced-twice",
+       .equation = Equation::clipped_once,
+       .whole = true,
+       .needs = {"clip"},
+       .participants = Participants::ranks,
+       .detect = norm_reduced_twice},
+      // Rule: the ranks clip gradients of their own, each by another factor, and the reduced
+      // gradient is the mean of what is left. Not fooled by a clip of own gradients that are all
+      // shorter than allowed.
+      {.slug = "clip-before-reduction",
+       .equation = Equation::clipped_once,
+       .whole = true,
+       .needs = {"clip", "reduced_gradients"},
+       .participants = Participants::ranks,
+       .accounts_for = {"gradient-not-the-mean"},
+       .detect = clip_before_reduction},
+      // Needs reduced gradients, and a loss scaled by 256 or more. Rule: in every step gradients
+      // are clipped, then divided by the scale, and the norm allowed lies nearer to the one they
+      // have without the scale. Not fooled by a norm that is scaled with the loss.
+      {.slug = "clip-before-unscale",
+       .equation = Equation::clipped_once,
+       .whole = true,
+       .needs = {"clip", "scaled_step", "reduced_gradients"},
+       .fewest = 1,
+       .detect = clip_before_unscale},
+      // Rule: in each update, two or more, what was clipped last is nothing, or to the bit the
+      // gradient of the update before, and the update goes by another. Advice: in two updates or more a clip shortens
+      // what is there, and another backward of the update follows. Not fooled by a clip of another model, whose norm is
+      // another.
+      {.slug = "clipped-before-backward",
+       .equation = Equation::clipped_once,
+       .needs = {"clip", "reduced_gradients", "update"},
+       .participants = Participants::ranks,
+       .fewest = 1,
+       .generic = true,
+       .detect = clipped_before_backward},
+  };
+}
+
+namespace {
 constexpr double kSameFactor = 1e-3;  // relative; the factors of these pitfalls are far apart
 
 // One clip of one rank, and what came of it.
@@ -246,48 +295,4 @@ Verdict clipped_before_backward(const Run& run) {
 }
 
 }  // namespace
-
-std::vector<Detector> clipping_detectors() {
-  return {
-      // Rule: all ranks clip the same gradients, and each goes by sqrt(W) times their norm. Not
-      // fooled by squares that are summed over the ranks where each has those of its own part.
-      {.slug = "norm-reduced-twice",
-       .equation = Equation::clipped_once,
-       .whole = true,
-       .needs = {"clip"},
-       .participants = Participants::ranks,
-       .detect = norm_reduced_twice},
-      // Rule: the ranks clip gradients of their own, each by another factor, and the reduced
-      // gradient is the mean of what is left. Not fooled by a clip of own gradients that are all
-      // shorter than allowed.
-      {.slug = "clip-before-reduction",
-       .equation = Equation::clipped_once,
-       .whole = true,
-       .needs = {"clip", "reduced_gradients"},
-       .participants = Participants::ranks,
-       .accounts_for = {"gradient-not-the-mean"},
-       .detect = clip_before_reduction},
-      // Needs reduced gradients, and a loss scaled by 256 or more. Rule: in every step gradients
-      // are clipped, then divided by the scale, and the norm allowed lies nearer to the one they
-      // have without the scale. Not fooled by a norm that is scaled with the loss.
-      {.slug = "clip-before-unscale",
-       .equation = Equation::clipped_once,
-       .whole = true,
-       .needs = {"clip", "scaled_step", "reduced_gradients"},
-       .fewest = 1,
-       .detect = clip_before_unscale},
-      // Rule: in each update, two or more, what was clipped last is nothing, or to the bit the
-      // gradient of the update before, and the update goes by another. Advice: in two updates or more a clip shortens
-      // what is there, and another backward of the update follows. Not fooled by a clip of another model, whose norm is
-      // another.
-      {.slug = "clipped-before-backward",
-       .equation = Equation::clipped_once,
-       .needs = {"clip", "reduced_gradients", "update"},
-       .participants = Participants::ranks,
-       .fewest = 1,
-       .generic = true,
-       .detect = clipped_before_backward},
-  };
-}
-
 }  // namespace lockstep::diagnose

@@ -4,24 +4,7 @@
 
 namespace lockstep::diagnose {
 namespace {
-
-Verdict collective_mismatch(const Run& run) {
-  if (!has_calls(run)) return not_triggered("no collective was recorded");
-  if (all_call_alike(run)) return clean();
-  const auto& calls = calls_of(run);
-  const auto mismatch = first_mismatch(calls);
-  if (!mismatch && !ambiguous_groups(calls).empty())
-    return not_triggered("a rank has a group's sequence twice: which calls meet cannot be told");
-  if (!mismatch) return clean();
-  const auto& call = mismatch->calls->front();
-  return found(
-      {.ranks = mismatch->odd,
-       .step = call.step,
-       .sequence = call.collective->sequence,
-       .evidence = "at sequence " + std::to_string(call.collective->sequence) +
-                   " the ranks called different collectives: " + describe_all(*mismatch->calls)});
-}
-
+Verdict collective_mismatch(const Run& run);
 }  // namespace
 
 std::vector<Detector> collectives_detectors() {
@@ -41,4 +24,23 @@ std::vector<Detector> collectives_detectors() {
   };
 }
 
+namespace {
+Verdict collective_mismatch(const Run& run) {
+  if (!has_calls(run)) return not_triggered("no collective was recorded");
+  if (all_call_alike(run)) return clean();
+  const auto& calls = calls_of(run);
+  const auto mismatch = first_mismatch(calls);
+  if (!mismatch && !ambiguous_groups(calls).empty())
+    return not_triggered("a rank has a group's sequence twice: which calls meet cannot be told");
+  if (!mismatch) return clean();
+  const auto& call = mismatch->calls->front();
+  return found(
+      {.ranks = mismatch->odd,
+       .step = call.step,
+       .sequence = call.collective->sequence,
+       .evidence = "at sequence " + std::to_string(call.collective->sequence) +
+                   " the ranks called different collectives: " + describe_all(*mismatch->calls)});
+}
+
+}  // namespace
 }  // namespace lockstep::diagnose

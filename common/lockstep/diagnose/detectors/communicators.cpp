@@ -9,7 +9,27 @@
 
 namespace lockstep::diagnose {
 namespace {
+Verdict communicator_order(const Run& run);
+}  // namespace
 
+std::vector<Detector> communicators_detectors() {
+  return {
+      // Needs collectives of two groups. Rule: the first calls that two ranks do not complete are
+      // of two groups that both are in, neither has completed the other's, and both ranks waited.
+      // Not fooled by ranks that make all calls in one order and wait for them in another, nor by
+      // groups of which a rank that waits is no member, nor by a root that got through a call in
+      // which the others wait for somebody else.
+      {.slug = "communicator-order",
+       .equation = Equation::same_calls,
+       .needs = {"collective"},
+       .participants = Participants::ranks,
+       .complete = false,
+       .stage = Stage::collectives,
+       .detect = communicator_order},
+  };
+}
+
+namespace {
 struct Caller {
   int rank = 0;
   // The groups that it is in (so it said, or it has called them): the number of the last call that it completed there.
@@ -97,22 +117,4 @@ Verdict communicator_order(const Run& run) {
 }
 
 }  // namespace
-
-std::vector<Detector> communicators_detectors() {
-  return {
-      // Needs collectives of two groups. Rule: the first calls that two ranks do not complete are
-      // of two groups that both are in, neither has completed the other's, and both ranks waited.
-      // Not fooled by ranks that make all calls in one order and wait for them in another, nor by
-      // groups of which a rank that waits is no member, nor by a root that got through a call in
-      // which the others wait for somebody else.
-      {.slug = "communicator-order",
-       .equation = Equation::same_calls,
-       .needs = {"collective"},
-       .participants = Participants::ranks,
-       .complete = false,
-       .stage = Stage::collectives,
-       .detect = communicator_order},
-  };
-}
-
 }  // namespace lockstep::diagnose

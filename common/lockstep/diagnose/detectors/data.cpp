@@ -10,7 +10,59 @@
 
 namespace lockstep::diagnose {
 namespace {
+Verdict dataset_unseeded(const Run& run);
+Verdict file_order_differs(const Run& run);
+Verdict tail_never_seen(const Run& run);
+Verdict padding_overruns(const Run& run);
+Verdict empty_shard(const Run& run);
+}  // namespace
 
+std::vector<Detector> data_detectors() {
+  return {
+      // Rule: ranks reach the same ids and find other samples there. Not fooled by ranks that hold
+      // different parts of one data set, whose ids differ too. Of several sets that are drawn from side by
+      // side, the one that not all ranks hold.
+      {.slug = "dataset-unseeded",
+       .equation = Equation::own_samples,
+       .needs = {"dataset"},
+       .accounts_for = {"inputs-differ", "samples-differ-across-ranks"},
+       .detect = dataset_unseeded},
+      // Rule: ranks reach the same samples in another order, and a pass has overlaps and gaps. Not
+      // fooled by ranks that split by id, for whom order does not matter.
+      {.slug = "file-order-differs",
+       .equation = Equation::own_samples,
+       .needs = {"dataset", "pass_begin", "samples", "pass_end"},
+       .accounts_for = {"shares-of-data-overlap", "samples-differ-across-ranks"},
+       .detect = file_order_differs},
+      // Needs data sets, and samples of two train passes in different orders. Rule: fewer samples
+      // than W are drawn in none of them, which is no chance. Not fooled by a sampler that permutes
+      // and then cuts: it misses others each time; nor by ids that are no positions.
+      {.slug = "tail-never-seen",
+       .equation = Equation::own_samples,
+       .needs = {"dataset", "pass_begin", "samples", "pass_end"},
+       .detect = tail_never_seen},
+      // Needs data sets whose ids are positions (their hash says so), and samples; W > 2N. Rule: an
+      // id beyond the data set was drawn, whatever came after.
+      {.slug = "padding-overruns",
+       .equation = Equation::own_samples,
+       .needs = {"dataset", "samples"},
+       .fewest = 1,
+       .complete = false,
+       .stage = Stage::ranks_differ,
+       .detect = padding_overruns},
+      // Rule: a rank drew nothing in a train pass that it began and ended. Not fooled by a shard smaller than a batch that is drawn
+      // as a smaller batch.
+      {.slug = "empty-shard",
+       .equation = Equation::own_samples,
+       .needs = {"dataset", "pass_begin", "pass_end"},
+       .fewest = 1,
+       .complete = false,
+       .stage = Stage::ranks_differ,
+       .detect = empty_shard},
+  };
+}
+
+namespace {
 // Whether every train data set that was recorded is the whole one and has its positions for ids.
 // Asked of sizes whose list of ids costs little.
 bool ids_are_positions(const Run& run, std::int64_t size) {
@@ -223,50 +275,4 @@ Verdict empty_shard(const Run& run) {
 }
 
 }  // namespace
-
-std::vector<Detector> data_detectors() {
-  return {
-      // Rule: ranks reach the same ids and find other samples there. Not fooled by ranks that hold
-      // different parts of one data set, whose ids differ too. Of several sets that are drawn from side by
-      // side, the one that not all ranks hold.
-      {.slug = "dataset-unseeded",
-       .equation = Equation::own_samples,
-       .needs = {"dataset"},
-       .accounts_for = {"inputs-differ", "samples-differ-across-ranks"},
-       .detect = dataset_unseeded},
-      // Rule: ranks reach the same samples in another order, and a pass has overlaps and gaps. Not
-      // fooled by ranks that split by id, for whom order does not matter.
-      {.slug = "file-order-differs",
-       .equation = Equation::own_samples,
-       .needs = {"dataset", "pass_begin", "samples", "pass_end"},
-       .accounts_for = {"shares-of-data-overlap", "samples-differ-across-ranks"},
-       .detect = file_order_differs},
-      // Needs data sets, and samples of two train passes in different orders. Rule: fewer samples
-      // than W are drawn in none of them, which is no chance. Not fooled by a sampler that permutes
-      // and then cuts: it misses others each time; nor by ids that are no positions.
-      {.slug = "tail-never-seen",
-       .equation = Equation::own_samples,
-       .needs = {"dataset", "pass_begin", "samples", "pass_end"},
-       .detect = tail_never_seen},
-      // Needs data sets whose ids are positions (their hash says so), and samples; W > 2N. Rule: an
-      // id beyond the data set was drawn, whatever came after.
-      {.slug = "padding-overruns",
-       .equation = Equation::own_samples,
-       .needs = {"dataset", "samples"},
-       .fewest = 1,
-       .complete = false,
-       .stage = Stage::ranks_differ,
-       .detect = padding_overruns},
-      // Rule: a rank drew nothing in a train pass that it began and ended. Not fooled by a shard smaller than a batch that is drawn
-      // as a smaller batch.
-      {.slug = "empty-shard",
-       .equation = Equation::own_samples,
-       .needs = {"dataset", "pass_begin", "pass_end"},
-       .fewest = 1,
-       .complete = false,
-       .stage = Stage::ranks_differ,
-       .detect = empty_shard},
-  };
-}
-
 }  // namespace lockstep::diagnose

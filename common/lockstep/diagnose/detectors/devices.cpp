@@ -9,7 +9,56 @@
 
 namespace lockstep::diagnose {
 namespace {
+Verdict replica_buffers_lost(const Run& run);
+Verdict odd_batch_split(const Run& run);
+Verdict unequal_chunk_mean(const Run& run);
+Verdict device_zero_bottleneck(const Run& run);
+}  // namespace
 
+std::vector<Detector> devices_detectors() {
+  return {
+      // Needs buffers of several devices and forwards in training mode. Rule: a buffer moves on
+      // another device's copy, and never on the first device. Not fooled by evaluation mode, nor by
+      // buffers that are constants, since those move nowhere; nor does a momentum of 0 show. Where
+      // each rank drives one device it needs `configuration` of "statistics", `buffers`,
+      // `parameters` and `local_gradients`. Rule: a layer's weight moves in training mode, and its
+      // running statistics end as they began. Not fooled by a layer in evaluation mode, or one that
+      // this rank never runs.
+      {.slug = "replica-buffers-lost",
+       .equation = Equation::buffers,
+       .needs = {"buffers"},
+       .fewest = 1,
+       .complete = false,
+       .accounts_for = {"gradient-not-the-mean"},
+       .detect = replica_buffers_lost},
+      // Rule: a batch gave fewer parts than devices, and neither a forward nor an update followed.
+      // Not fooled by fewer parts where the run went on with as many devices, nor by the batches of
+      // an evaluation, as far as passes or forwards tell them.
+      {.slug = "odd-batch-split",
+       .equation = Equation::own_samples,
+       .needs = {"split"},
+       .participants = Participants::devices,
+       .detect = odd_batch_split},
+      // Rule: with unequal parts, the reduced gradient is the plain mean of the parts' and not the
+      // mean weighted by their samples. Equal parts cannot show it.
+      {.slug = "unequal-chunk-mean",
+       .equation = Equation::loss_weights,
+       .needs = {"split", "local_gradients", "reduced_gradients"},
+       .participants = Participants::devices,
+       .accounts_for = {"loss-weight-differs", "gradient-not-the-mean"},
+       .detect = unequal_chunk_mean},
+      // Advice. Rule: device 0 moves over 1.5 times the bytes of the median other device; with two
+      // devices, where a gather looks symmetric, it receives over 1.5 times the other's gradient
+      // bytes.
+      {.slug = "device-zero-bottleneck",
+       .equation = Equation::none,
+       .needs = {"transfer"},
+       .participants = Participants::devices,
+       .detect = device_zero_bottleneck},
+  };
+}
+
+namespace {
 // Which buffers of a device were ever other than `start`.
 std::vector<bool> moved(const trace::ParticipantTrace& device,
                         const std::vector<trace::Summary>& start) {
@@ -269,48 +318,4 @@ Verdict device_zero_bottleneck(const Run& run) {
 }
 
 }  // namespace
-
-std::vector<Detector> devices_detectors() {
-  return {
-      // Needs buffers of several devices and forwards in training mode. Rule: a buffer moves on
-      // another device's copy, and never on the first device. Not fooled by evaluation mode, nor by
-      // buffers that are constants, since those move nowhere; nor does a momentum of 0 show. Where
-      // each rank drives one device it needs `configuration` of "statistics", `buffers`,
-      // `parameters` and `local_gradients`. Rule: a layer's weight moves in training mode, and its
-      // running statistics end as they began. Not fooled by a layer in evaluation mode, or one that
-      // this rank never runs.
-      {.slug = "replica-buffers-lost",
-       .equation = Equation::buffers,
-       .needs = {"buffers"},
-       .fewest = 1,
-       .complete = false,
-       .accounts_for = {"gradient-not-the-mean"},
-       .detect = replica_buffers_lost},
-      // Rule: a batch gave fewer parts than devices, and neither a forward nor an update followed.
-      // Not fooled by fewer parts where the run went on with as many devices, nor by the batches of
-      // an evaluation, as far as passes or forwards tell them.
-      {.slug = "odd-batch-split",
-       .equation = Equation::own_samples,
-       .needs = {"split"},
-       .participants = Participants::devices,
-       .detect = odd_batch_split},
-      // Rule: with unequal parts, the reduced gradient is the plain mean of the parts' and not the
-      // mean weighted by their samples. Equal parts cannot show it.
-      {.slug = "unequal-chunk-mean",
-       .equation = Equation::loss_weights,
-       .needs = {"split", "local_gradients", "reduced_gradients"},
-       .participants = Participants::devices,
-       .accounts_for = {"loss-weight-differs", "gradient-not-the-mean"},
-       .detect = unequal_chunk_mean},
-      // Advice. Rule: device 0 moves over 1.5 times the bytes of the median other device; with two
-      // devices, where a gather looks symmetric, it receives over 1.5 times the other's gradient
-      // bytes.
-      {.slug = "device-zero-bottleneck",
-       .equation = Equation::none,
-       .needs = {"transfer"},
-       .participants = Participants::devices,
-       .detect = device_zero_bottleneck},
-  };
-}
-
 }  // namespace lockstep::diagnose

@@ -1,4 +1,4 @@
-// Pitfalls of set_epoch: never told, told to a copy, told differently, told too late. The rules are at the end.
+// Pitfalls of set_epoch: never told, told to a copy, told differently, told too late.
 #include <lockstep/diagnose/detector.h>
 #include <lockstep/diagnose/passes.h>
 
@@ -11,7 +11,56 @@
 
 namespace lockstep::diagnose {
 namespace {
+Verdict missing_set_epoch(const Run& run);
+Verdict set_epoch_on_copy(const Run& run);
+Verdict epoch_differs_by_rank(const Run& run);
+Verdict epoch_set_after_prefetch(const Run& run);
+}  // namespace
 
+// All need samples of two finished train passes, or more.
+std::vector<Detector> epoch_detectors() {
+  return {
+      // Rule: a shuffled order that is the same in every pass of a model, and no second epoch was told meanwhile; or that
+      // is the same in passes 0 and 1, and each epoch is told after its own pass.
+      // Not fooled by an order that is ascending by choice, by samplers that reshuffle themselves,
+      // nor by an epoch told twice.
+      {.slug = "missing-set-epoch",
+       .equation = Equation::new_order,
+       .whole = true,
+       .needs = {"pass_begin", "samples", "pass_end"},
+       .fewest = 1,
+       .accounts_for = {"resume-repeats-epoch"},
+       .detect = missing_set_epoch},
+      // Rule: the same, though different epochs had been told when the passes began. Advice: the passes over a stream,
+      // which its data set numbers, have the same samples in the same order. That order may be no shuffled one.
+      {.slug = "set-epoch-on-copy",
+       .equation = Equation::new_order,
+       .needs = {"pass_begin", "samples", "pass_end"},
+       .fewest = 1,
+       .accounts_for = {"resume-repeats-epoch"},
+       .detect = set_epoch_on_copy},
+      // Rule: when a pass began the ranks had been told different epochs, and it has overlaps and
+      // gaps. Not fooled by epochs that nothing depends on.
+      {.slug = "epoch-differs-by-rank",
+       .equation = Equation::own_samples,
+       .needs = {"pass_begin", "samples", "pass_end", "set_epoch", "dataset"},
+       .accounts_for = {"shares-of-data-overlap"},
+       .detect = epoch_differs_by_rank},
+      // Rule: inside a pass a new epoch is told, and the pass began with the last pass's first
+      // batch; or what was drawn before and after the call overlaps. Where the call came between
+      // the dealing of a batch and its fetch: the pass begins with the last pass's first batches,
+      // draws samples of those again, and is as long. Not fooled by the next pass's epoch told at
+      // the end of this one, by a call between a pass's beginning and its first batch, nor by
+      // passes that all begin with one batch on purpose.
+      {.slug = "epoch-set-after-prefetch",
+       .equation = Equation::new_order,
+       .needs = {"pass_begin", "samples", "pass_end", "set_epoch"},
+       .fewest = 1,
+       .detect = epoch_set_after_prefetch},
+  };
+}
+
+namespace {
 constexpr auto kNever = std::numeric_limits<std::int64_t>::max();  // a step
 
 const char* const kTwoPasses = "fewer than two train passes that every rank finished";
@@ -290,48 +339,4 @@ Verdict epoch_set_after_prefetch(const Run& run) {
 }
 
 }  // namespace
-
-// All need samples of two finished train passes, or more.
-std::vector<Detector> epoch_detectors() {
-  return {
-      // Rule: a shuffled order that is the same in every pass of a model, and no second epoch was told meanwhile; or that
-      // is the same in passes 0 and 1, and each epoch is told after its own pass.
-      // Not fooled by an order that is ascending by choice, by samplers that reshuffle themselves,
-      // nor by an epoch told twice.
-      {.slug = "missing-set-epoch",
-       .equation = Equation::new_order,
-       .whole = true,
-       .needs = {"pass_begin", "samples", "pass_end"},
-       .fewest = 1,
-       .accounts_for = {"resume-repeats-epoch"},
-       .detect = missing_set_epoch},
-      // Rule: the same, though different epochs had been told when the passes began. Advice: the passes over a stream,
-      // which its data set numbers, have the same samples in the same order. That order may be no shuffled one.
-      {.slug = "set-epoch-on-copy",
-       .equation = Equation::new_order,
-       .needs = {"pass_begin", "samples", "pass_end"},
-       .fewest = 1,
-       .accounts_for = {"resume-repeats-epoch"},
-       .detect = set_epoch_on_copy},
-      // Rule: when a pass began the ranks had been told different epochs, and it has overlaps and
-      // gaps. Not fooled by epochs that nothing depends on.
-      {.slug = "epoch-differs-by-rank",
-       .equation = Equation::own_samples,
-       .needs = {"pass_begin", "samples", "pass_end", "set_epoch", "dataset"},
-       .accounts_for = {"shares-of-data-overlap"},
-       .detect = epoch_differs_by_rank},
-      // Rule: inside a pass a new epoch is told, and the pass began with the last pass's first
-      // batch; or what was drawn before and after the call overlaps. Where the call came between
-      // the dealing of a batch and its fetch: the pass begins with the last pass's first batches,
-      // draws samples of those again, and is as long. Not fooled by the next pass's epoch told at
-      // the end of this one, by a call between a pass's beginning and its first batch, nor by
-      // passes that all begin with one batch on purpose.
-      {.slug = "epoch-set-after-prefetch",
-       .equation = Equation::new_order,
-       .needs = {"pass_begin", "samples", "pass_end", "set_epoch"},
-       .fewest = 1,
-       .detect = epoch_set_after_prefetch},
-  };
-}
-
 }  // namespace lockstep::diagnose

@@ -9,7 +9,34 @@
 
 namespace lockstep::diagnose {
 namespace {
+Verdict evaluation_padding(const Run& run);
+Verdict shuffled_evaluation(const Run& run);
+}  // namespace
 
+std::vector<Detector> evaluation_detectors() {
+  return {
+      // Needs samples and a metric of an evaluation pass; N % W != 0. Rule: the metric counts 1 to
+      // W - 1 samples more than there are different ids. Not fooled by repeats that are drawn and
+      // not counted.
+      {.slug = "evaluation-padding",
+       .equation = Equation::joined_figures,
+       .whole = true,
+       .needs = {"pass_begin", "samples", "metric", "pass_end"},
+       .detect = evaluation_padding},
+      // Needs samples of two evaluation passes over equally many. Rule: their sets of ids differ,
+      // no other pass drew one of the two again, and they overlap; or they do not, and two random
+      // choices from the one evaluation data set that was recorded may well do so. Not fooled by
+      // another order, by a few batches at first and all at the end, by another data set, nor by
+      // one fold after another.
+      {.slug = "shuffled-evaluation",
+       .equation = Equation::joined_figures,
+       .needs = {"pass_begin", "samples", "pass_end"},
+       .fewest = 1,
+       .detect = shuffled_evaluation},
+  };
+}
+
+namespace {
 // Samples behind a metric, over all ranks. The ranks' counts are one and the same figure when they
 // are equal and cover what was drawn by all; else each is of the rank's own draws.
 double samples_counted(const std::vector<double>& counts, const Pass& pass) {
@@ -125,28 +152,4 @@ Verdict shuffled_evaluation(const Run& run) {
 }
 
 }  // namespace
-
-std::vector<Detector> evaluation_detectors() {
-  return {
-      // Needs samples and a metric of an evaluation pass; N % W != 0. Rule: the metric counts 1 to
-      // W - 1 samples more than there are different ids. Not fooled by repeats that are drawn and
-      // not counted.
-      {.slug = "evaluation-padding",
-       .equation = Equation::joined_figures,
-       .whole = true,
-       .needs = {"pass_begin", "samples", "metric", "pass_end"},
-       .detect = evaluation_padding},
-      // Needs samples of two evaluation passes over equally many. Rule: their sets of ids differ,
-      // no other pass drew one of the two again, and they overlap; or they do not, and two random
-      // choices from the one evaluation data set that was recorded may well do so. Not fooled by
-      // another order, by a few batches at first and all at the end, by another data set, nor by
-      // one fold after another.
-      {.slug = "shuffled-evaluation",
-       .equation = Equation::joined_figures,
-       .needs = {"pass_begin", "samples", "pass_end"},
-       .fewest = 1,
-       .detect = shuffled_evaluation},
-  };
-}
-
 }  // namespace lockstep::diagnose

@@ -10,7 +10,41 @@
 
 namespace lockstep::diagnose {
 namespace {
+Verdict evaluation_in_train_mode(const Run& run);
+Verdict training_in_evaluation_mode(const Run& run);
+}  // namespace
 
+std::vector<Detector> evaluation_mode_detectors() {
+  return {
+      // Advice. Needs forwards of a model with dropout or BatchNorm. Rule: on every rank three updates or more come
+      // after forwards in training mode, and all later ones, three or more, after forwards in evaluation mode alone. Not
+      // fooled by evaluations between updates, by updates whose forwards nobody sees, nor by a model that is in
+      // evaluation mode from the start.
+      {.slug = "training-in-evaluation-mode",
+       .equation = Equation::modes,
+       .needs = {"forward", "update", "configuration"},
+       .participants = Participants::ranks,
+       .fewest = 1,
+       .complete = false,
+       .generic = true,
+       .detect = training_in_evaluation_mode},
+      // Needs `configuration` of "statistics", and buffers before and after an evaluation. Rule: a metric is of the
+      // samples that an evaluation drew, all of its forwards ran in training mode, and a layer's count of batches has
+      // grown by every forward in training mode, these included. Not fooled by training batches that are run without
+      // gradients to collect the statistics anew, since no metric is of them or an evaluation in evaluation mode
+      // follows in its pass; by layers that are in evaluation mode by themselves; by statistics that are put back;
+      // nor by an evaluation of the training data. Dropout alone does not show.
+      {.slug = "evaluation-in-train-mode",
+       .equation = Equation::modes,
+       .needs = {"configuration", "buffers", "forward", "pass_begin", "samples", "metric"},
+       .participants = Participants::ranks,
+       .fewest = 1,
+       .accounts_for = {"evaluation-not-reduced"},
+       .detect = evaluation_in_train_mode},
+  };
+}
+
+namespace {
 // A pass over evaluation data on one rank, up to its last metric.
 struct Evaluation {
   std::int64_t step = -1;
@@ -228,35 +262,4 @@ Verdict training_in_evaluation_mode(const Run& run) {
 }
 
 }  // namespace
-
-std::vector<Detector> evaluation_mode_detectors() {
-  return {
-      // Advice. Needs forwards of a model with dropout or BatchNorm. Rule: on every rank three updates or more come
-      // after forwards in training mode, and all later ones, three or more, after forwards in evaluation mode alone. Not
-      // fooled by evaluations between updates, by updates whose forwards nobody sees, nor by a model that is in
-      // evaluation mode from the start.
-      {.slug = "training-in-evaluation-mode",
-       .equation = Equation::modes,
-       .needs = {"forward", "update", "configuration"},
-       .participants = Participants::ranks,
-       .fewest = 1,
-       .complete = false,
-       .generic = true,
-       .detect = training_in_evaluation_mode},
-      // Needs `configuration` of "statistics", and buffers before and after an evaluation. Rule: a metric is of the
-      // samples that an evaluation drew, all of its forwards ran in training mode, and a layer's count of batches has
-      // grown by every forward in training mode, these included. Not fooled by training batches that are run without
-      // gradients to collect the statistics anew, since no metric is of them or an evaluation in evaluation mode
-      // follows in its pass; by layers that are in evaluation mode by themselves; by statistics that are put back;
-      // nor by an evaluation of the training data. Dropout alone does not show.
-      {.slug = "evaluation-in-train-mode",
-       .equation = Equation::modes,
-       .needs = {"configuration", "buffers", "forward", "pass_begin", "samples", "metric"},
-       .participants = Participants::ranks,
-       .fewest = 1,
-       .accounts_for = {"evaluation-not-reduced"},
-       .detect = evaluation_in_train_mode},
-  };
-}
-
 }  // namespace lockstep::diagnose

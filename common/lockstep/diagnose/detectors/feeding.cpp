@@ -13,7 +13,48 @@
 
 namespace lockstep::diagnose {
 namespace {
+std::vector<Finding> inputs(const Run& run);
+std::vector<Finding> same_inputs(const Run& run);
+std::vector<Finding> same_gradients(const Run& run);
+}  // namespace
 
+std::vector<Detector> feeding_detectors() {
+  return {
+      // Needs `input` of all ranks on three steps or more. Rule: on each of them the dtype differs,
+      // or the number of dimensions. Advice: the sizes differ, but the first and those that vary on
+      // a rank; or the mean or the deviation by far more than between one rank's batches; or one
+      // rank has at least 4 samples and a quarter more a step than another, in three quarters of
+      // each rank's steps. Not fooled by as many samples in more forwards, nor by losses that are told with
+      // their weights.
+      {.slug = "inputs-differ",
+       .equation = Equation::own_samples,
+       .needs = {"input"},
+       .participants = Participants::ranks,
+       .generic = true,
+       .accounts_for = {"losses-differ"},
+       .detect = [](const Run& run) { return among_replicas(run, inputs); }},
+      // Needs `input` of all ranks on three steps or more. Rule: on each step all of a rank's inputs are like the other
+      // ranks' in shape, dtype, mean, deviation, least and greatest number, and of three steps no two are alike. Not
+      // fooled by one batch that is trained again and again.
+      {.slug = "same-inputs",
+       .equation = Equation::own_samples,
+       .needs = {"input"},
+       .participants = Participants::ranks,
+       .generic = true,
+       .accounts_for = {"same-gradients", "shares-of-data-overlap"},
+       .detect = [](const Run& run) { return among_replicas(run, same_inputs); }},
+      // Needs local gradients of all ranks, of three steps or more. Rule: in each they are equal to the bit, and not in
+      // all the same. Not fooled by one batch that is trained again and again without an update.
+      {.slug = "same-gradients",
+       .equation = Equation::mean_gradient,
+       .needs = {"local_gradients"},
+       .participants = Participants::ranks,
+       .generic = true,
+       .detect = [](const Run& run) { return among_replicas(run, same_gradients); }},
+  };
+}
+
+namespace {
 using InputsOfSteps =
     std::map<std::int64_t, std::vector<const trace::Input*>>;  // by step, then by rank
 
@@ -262,41 +303,4 @@ std::vector<Finding> same_gradients(const Run& run) {
 }
 
 }  // namespace
-
-std::vector<Detector> feeding_detectors() {
-  return {
-      // Needs `input` of all ranks on three steps or more. Rule: on each of them the dtype differs,
-      // or the number of dimensions. Advice: the sizes differ, but the first and those that vary on
-      // a rank; or the mean or the deviation by far more than between one rank's batches; or one
-      // rank has at least 4 samples and a quarter more a step than another, in three quarters of
-      // each rank's steps. Not fooled by as many samples in more forwards, nor by losses that are told with
-      // their weights.
-      {.slug = "inputs-differ",
-       .equation = Equation::own_samples,
-       .needs = {"input"},
-       .participants = Participants::ranks,
-       .generic = true,
-       .accounts_for = {"losses-differ"},
-       .detect = [](const Run& run) { return among_replicas(run, inputs); }},
-      // Needs `input` of all ranks on three steps or more. Rule: on each step all of a rank's inputs are like the other
-      // ranks' in shape, dtype, mean, deviation, least and greatest number, and of three steps no two are alike. Not
-      // fooled by one batch that is trained again and again.
-      {.slug = "same-inputs",
-       .equation = Equation::own_samples,
-       .needs = {"input"},
-       .participants = Participants::ranks,
-       .generic = true,
-       .accounts_for = {"same-gradients", "shares-of-data-overlap"},
-       .detect = [](const Run& run) { return among_replicas(run, same_inputs); }},
-      // Needs local gradients of all ranks, of three steps or more. Rule: in each they are equal to the bit, and not in
-      // all the same. Not fooled by one batch that is trained again and again without an update.
-      {.slug = "same-gradients",
-       .equation = Equation::mean_gradient,
-       .needs = {"local_gradients"},
-       .participants = Participants::ranks,
-       .generic = true,
-       .detect = [](const Run& run) { return among_replicas(run, same_gradients); }},
-  };
-}
-
 }  // namespace lockstep::diagnose

@@ -7,7 +7,45 @@
 
 namespace lockstep::diagnose {
 namespace {
+Verdict gradients_not_zeroed(const Run& run);
+Verdict sum_not_mean(const Run& run);
+Verdict double_average(const Run& run);
+}  // namespace
 
+std::vector<Detector> gradient_detectors() {
+  return {
+      // Rule: the gradient before an update is the one before the last update plus the mean of the
+      // local ones, and not that mean. Not fooled by gradient accumulation, whose local gradient is
+      // the sum of several backwards.
+      {.slug = "gradients-not-zeroed",
+       .equation = Equation::mean_gradient,
+       .needs = {"local_gradients", "reduced_gradients"},
+       .fewest = 1,
+       .accounts_for = {"gradient-not-the-mean"},
+       .detect = gradients_not_zeroed},
+      // Needs W > 1 ranks, both gradients, losses, and a declared mean loss. Rule: the reduced
+      // gradient is W times the mean of the local ones, and the loss is not divided. Not fooled by
+      // a loss that is divided by W before a sum (scales W and 1/W), nor by Adam, which hides the
+      // scale in the parameters. The same where the loss is the sum over a rank's samples.
+      {.slug = "sum-not-mean",
+       .equation = Equation::mean_gradient,
+       .needs = {"intent", "loss", "local_gradients", "reduced_gradients"},
+       .participants = Participants::ranks,
+       .accounts_for = {"loss-weight-differs", "gradient-not-the-mean"},
+       .detect = sum_not_mean},
+      // Rule: loss scale times reduction scale is 1/W: one of the two divided though the other
+      // averages already. Not fooled by sum / count (which is the mean once), nor by the part
+      // losses of gradient accumulation, which are added up before they are compared.
+      {.slug = "double-average",
+       .equation = Equation::mean_gradient,
+       .needs = {"intent", "loss", "local_gradients", "reduced_gradients"},
+       .participants = Participants::ranks,
+       .accounts_for = {"loss-weight-differs", "gradient-not-the-mean"},
+       .detect = double_average},
+  };
+}
+
+namespace {
 // A way to be wrong, and what it means; told of one step.
 struct Wrong {
   std::string meaning;
@@ -101,38 +139,4 @@ Verdict double_average(const Run& run) {
 }
 
 }  // namespace
-
-std::vector<Detector> gradient_detectors() {
-  return {
-      // Rule: the gradient before an update is the one before the last update plus the mean of the
-      // local ones, and not that mean. Not fooled by gradient accumulation, whose local gradient is
-      // the sum of several backwards.
-      {.slug = "gradients-not-zeroed",
-       .equation = Equation::mean_gradient,
-       .needs = {"local_gradients", "reduced_gradients"},
-       .fewest = 1,
-       .accounts_for = {"gradient-not-the-mean"},
-       .detect = gradients_not_zeroed},
-      // Needs W > 1 ranks, both gradients, losses, and a declared mean loss. Rule: the reduced
-      // gradient is W times the mean of the local ones, and the loss is not divided. Not fooled by
-      // a loss that is divided by W before a sum (scales W and 1/W), nor by Adam, which hides the
-      // scale in the parameters. The same where the loss is the sum over a rank's samples.
-      {.slug = "sum-not-mean",
-       .equation = Equation::mean_gradient,
-       .needs = {"intent", "loss", "local_gradients", "reduced_gradients"},
-       .participants = Participants::ranks,
-       .accounts_for = {"loss-weight-differs", "gradient-not-the-mean"},
-       .detect = sum_not_mean},
-      // Rule: loss scale times reduction scale is 1/W: one of the two divided though the other
-      // averages already. Not fooled by sum / count (which is the mean once), nor by the part
-      // losses of gradient accumulation, which are added up before they are compared.
-      {.slug = "double-average",
-       .equation = Equation::mean_gradient,
-       .needs = {"intent", "loss", "local_gradients", "reduced_gradients"},
-       .participants = Participants::ranks,
-       .accounts_for = {"loss-weight-differs", "gradient-not-the-mean"},
-       .detect = double_average},
-  };
-}
-
 }  // namespace lockstep::diagnose

@@ -11,7 +11,30 @@
 
 namespace lockstep::diagnose {
 namespace {
+Verdict gradient_not_the_mean(const Run& run);
+}  // namespace
 
+std::vector<Detector> gradient_mean_detectors() {
+  return {
+      // Rule: the reduced gradient is not a multiple of the mean of the local ones, plain or
+      // weighted by samples, within 1 %. Multiples are left alone (clipping by norm, loss scaling),
+      // and so are ranks that do not reduce at all (see no-gradient-sync), but for one step
+      // between others that are reduced. Advice while all ranks have the same gradient or stay
+      // equal (clipping by value does that, and a sharded optimizer); a violation where neither
+      // holds. Advice, too, where it is one multiple in all steps of what the run declares, and
+      // where ranks that never reduce stay equal by broadcasts alone. No advice where the job trains
+      // several models, or parts of one.
+      {.slug = "gradient-not-the-mean",
+       .equation = Equation::mean_gradient,
+       .whole = true,
+       .needs = {"local_gradients", "reduced_gradients"},
+       .fewest = 1,
+       .generic = true,
+       .detect = gradient_not_the_mean},
+  };
+}
+
+namespace {
 bool is_zero(const GradientStep& step) {
   const auto none = [](const Vector& vector) {
     return std::all_of(vector.begin(), vector.end(), [](double value) { return value == 0; });
@@ -221,25 +244,4 @@ Verdict gradient_not_the_mean(const Run& run) {
 }
 
 }  // namespace
-
-std::vector<Detector> gradient_mean_detectors() {
-  return {
-      // Rule: the reduced gradient is not a multiple of the mean of the local ones, plain or
-      // weighted by samples, within 1 %. Multiples are left alone (clipping by norm, loss scaling),
-      // and so are ranks that do not reduce at all (see no-gradient-sync), but for one step
-      // between others that are reduced. Advice while all ranks have the same gradient or stay
-      // equal (clipping by value does that, and a sharded optimizer); a violation where neither
-      // holds. Advice, too, where it is one multiple in all steps of what the run declares, and
-      // where ranks that never reduce stay equal by broadcasts alone. No advice where the job trains
-      // several models, or parts of one.
-      {.slug = "gradient-not-the-mean",
-       .equation = Equation::mean_gradient,
-       .whole = true,
-       .needs = {"local_gradients", "reduced_gradients"},
-       .fewest = 1,
-       .generic = true,
-       .detect = gradient_not_the_mean},
-  };
-}
-
 }  // namespace lockstep::diagnose

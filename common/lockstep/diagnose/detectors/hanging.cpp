@@ -8,7 +8,90 @@
 
 namespace lockstep::diagnose {
 namespace {
+Verdict left_behind(const Run& run, RankState state);
+Verdict late(const Run& run, bool long_work);
+Verdict evaluation_through_wrapper_on_one_rank(const Run& run);
+Verdict async_work_not_waited(const Run& run);
+Verdict every_rank_raises(const Run& run);
+Verdict no_progress(const Run& run);
+}  // namespace
 
+std::vector<Detector> hanging_detectors() {
+  return {
+      // Rule: what explains where the job stalls (stall.h) is a rank that was ended by a
+      // signal.
+      {.slug = "peer-dies",
+       .equation = Equation::same_calls,
+       .needs = {"collective", "rank_end"},
+       .participants = Participants::ranks,
+       .complete = false,
+       .stage = Stage::lost_rank,
+       .detect = [](const Run& run) { return left_behind(run, RankState::dead); }},
+      // Rule: the same, by ranks that left by exceptions of their own.
+      {.slug = "one-rank-raises",
+       .equation = Equation::same_calls,
+       .needs = {"collective", "rank_end"},
+       .participants = Participants::ranks,
+       .complete = false,
+       .stage = Stage::lost_rank,
+       .detect = [](const Run& run) { return left_behind(run, RankState::raised); }},
+      // Rule: a rank entered a collective when a peer had given it up, and it is not
+      // rank-zero-long-work.
+      {.slug = "slow-rank",
+       .equation = Equation::same_calls,
+       .needs = {"collective"},
+       .participants = Participants::ranks,
+       .complete = false,
+       .stage = Stage::lost_rank,
+       .detect = [](const Run& run) { return late(run, false); }},
+      // Rule: the same, on rank 0 alone, which since its collective before alone evaluated or wrote
+      // a checkpoint. (A pass or a checkpoint tells it: level 2.)
+      {.slug = "rank-zero-long-work",
+       .equation = Equation::same_calls,
+       .needs = {"collective"},
+       .level = 2,
+       .participants = Participants::ranks,
+       .complete = false,
+       .stage = Stage::lost_rank,
+       .detect = [](const Run& run) { return late(run, true); }},
+      // Rule: in one place some ranks' call belongs to an evaluation, and the others' to training;
+      // or they have none there, and the job stalls.
+      {.slug = "evaluation-through-wrapper-on-one-rank",
+       .equation = Equation::same_calls,
+       .needs = {"pass_begin", "collective"},
+       .participants = Participants::ranks,
+       .complete = false,
+       .stage = Stage::membership,
+       .detect = evaluation_through_wrapper_on_one_rank},
+      // Rule: what was used is not what was there after the wait.
+      {.slug = "async-work-not-waited",
+       .equation = Equation::mean_gradient,
+       .needs = {"async_result"},
+       .participants = Participants::ranks,
+       .complete = false,
+       .accounts_for = {"replicas-diverged", "gradient-not-the-mean"},
+       .detect = async_work_not_waited},
+      // Rule: every rank ended with an exception, and none of these told of a collective that failed. Their texts are not
+      // read.
+      {.slug = "every-rank-raises",
+       .equation = Equation::same_calls,
+       .needs = {"rank_end"},
+       .stage = Stage::stall,
+       .generic = true,
+       .detect = every_rank_raises},
+      // Rule: stall.h; or, without one, ranks were left in operations with one peer.
+      {.slug = "no-progress",
+       .equation = Equation::same_calls,
+       .needs = {"collective"},
+       .participants = Participants::ranks,
+       .complete = false,
+       .stage = Stage::stall,
+       .generic = true,
+       .detect = no_progress},
+  };
+}
+
+namespace {
 std::vector<int> numbers_of(const std::vector<const RankAtStall*>& ranks) {
   std::vector<int> numbers;
   for (const auto* rank : ranks) numbers.push_back(rank->rank);
@@ -218,80 +301,4 @@ Verdict no_progress(const Run& run) {
 }
 
 }  // namespace
-
-std::vector<Detector> hanging_detectors() {
-  return {
-      // Rule: what explains where the job stalls (stall.h) is a rank that was ended by a
-      // signal.
-      {.slug = "peer-dies",
-       .equation = Equation::same_calls,
-       .needs = {"collective", "rank_end"},
-       .participants = Participants::ranks,
-       .complete = false,
-       .stage = Stage::lost_rank,
-       .detect = [](const Run& run) { return left_behind(run, RankState::dead); }},
-      // Rule: the same, by ranks that left by exceptions of their own.
-      {.slug = "one-rank-raises",
-       .equation = Equation::same_calls,
-       .needs = {"collective", "rank_end"},
-       .participants = Participants::ranks,
-       .complete = false,
-       .stage = Stage::lost_rank,
-       .detect = [](const Run& run) { return left_behind(run, RankState::raised); }},
-      // Rule: a rank entered a collective when a peer had given it up, and it is not
-      // rank-zero-long-work.
-      {.slug = "slow-rank",
-       .equation = Equation::same_calls,
-       .needs = {"collective"},
-       .participants = Participants::ranks,
-       .complete = false,
-       .stage = Stage::lost_rank,
-       .detect = [](const Run& run) { return late(run, false); }},
-      // Rule: the same, on rank 0 alone, which since its collective before alone evaluated or wrote
-      // a checkpoint. (A pass or a checkpoint tells it: level 2.)
-      {.slug = "rank-zero-long-work",
-       .equation = Equation::same_calls,
-       .needs = {"collective"},
-       .level = 2,
-       .participants = Participants::ranks,
-       .complete = false,
-       .stage = Stage::lost_rank,
-       .detect = [](const Run& run) { return late(run, true); }},
-      // Rule: in one place some ranks' call belongs to an evaluation, and the others' to training;
-      // or they have none there, and the job stalls.
-      {.slug = "evaluation-through-wrapper-on-one-rank",
-       .equation = Equation::same_calls,
-       .needs = {"pass_begin", "collective"},
-       .participants = Participants::ranks,
-       .complete = false,
-       .stage = Stage::membership,
-       .detect = evaluation_through_wrapper_on_one_rank},
-      // Rule: what was used is not what was there after the wait.
-      {.slug = "async-work-not-waited",
-       .equation = Equation::mean_gradient,
-       .needs = {"async_result"},
-       .participants = Participants::ranks,
-       .complete = false,
-       .accounts_for = {"replicas-diverged", "gradient-not-the-mean"},
-       .detect = async_work_not_waited},
-      // Rule: every rank ended with an exception, and none of these told of a collective that failed. Their texts are not
-      // read.
-      {.slug = "every-rank-raises",
-       .equation = Equation::same_calls,
-       .needs = {"rank_end"},
-       .stage = Stage::stall,
-       .generic = true,
-       .detect = every_rank_raises},
-      // Rule: stall.h; or, without one, ranks were left in operations with one peer.
-      {.slug = "no-progress",
-       .equation = Equation::same_calls,
-       .needs = {"collective"},
-       .participants = Participants::ranks,
-       .complete = false,
-       .stage = Stage::stall,
-       .generic = true,
-       .detect = no_progress},
-  };
-}
-
 }  // namespace lockstep::diagnose

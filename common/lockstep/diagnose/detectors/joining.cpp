@@ -12,7 +12,32 @@
 
 namespace lockstep::diagnose {
 namespace {
+Verdict judge(const Run& run, bool first);
+}  // namespace
 
+std::vector<Detector> joining_detectors() {
+  return {
+      // Rule: ranks wait to join the first group that was made, and a rank of the job never began
+      // to.
+      {.slug = "rank-skips-init",
+       .equation = Equation::one_job,
+       .needs = {"group"},
+       .participants = Participants::ranks,
+       .complete = false,
+       .stage = Stage::membership,
+       .detect = [](const Run& run) { return judge(run, true); }},
+      // Rule: ranks wait to join a later group, and ranks that are no members of it took no part in
+      // making it; or they made another one under its name, which is the one that came next.
+      {.slug = "subgroup-created-by-members-only",
+       .equation = Equation::same_calls,
+       .needs = {"group"},
+       .participants = Participants::ranks,
+       .stage = Stage::membership,
+       .detect = [](const Run& run) { return judge(run, false); }},
+  };
+}
+
+namespace {
 constexpr auto kNever = std::numeric_limits<std::int64_t>::max();
 
 // A group that somebody began to join, in the order in which that happened.
@@ -128,27 +153,4 @@ Verdict judge(const Run& run, bool first) {
 }
 
 }  // namespace
-
-std::vector<Detector> joining_detectors() {
-  return {
-      // Rule: ranks wait to join the first group that was made, and a rank of the job never began
-      // to.
-      {.slug = "rank-skips-init",
-       .equation = Equation::one_job,
-       .needs = {"group"},
-       .participants = Participants::ranks,
-       .complete = false,
-       .stage = Stage::membership,
-       .detect = [](const Run& run) { return judge(run, true); }},
-      // Rule: ranks wait to join a later group, and ranks that are no members of it took no part in
-      // making it; or they made another one under its name, which is the one that came next.
-      {.slug = "subgroup-created-by-members-only",
-       .equation = Equation::same_calls,
-       .needs = {"group"},
-       .participants = Participants::ranks,
-       .stage = Stage::membership,
-       .detect = [](const Run& run) { return judge(run, false); }},
-  };
-}
-
 }  // namespace lockstep::diagnose

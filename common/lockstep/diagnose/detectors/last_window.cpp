@@ -8,7 +8,30 @@
 
 namespace lockstep::diagnose {
 namespace {
+Verdict last_accumulation_window_lost(const Run& run);
+}  // namespace
 
+std::vector<Detector> last_window_detectors() {
+  return {
+      // Needs samples, updates, a finished train pass; of the batches that it leaves behind its
+      // last update, a loss or a training forward. Rule: on every rank, all updates of the pass
+      // take equally many batches, two or more; fewer are left, and either the gradients are
+      // cleared before the next update, or there is none and the pass went through the data to its
+      // end. A violation: whoever means to leave a tail out spares its backward. Not fooled by a
+      // last update of fewer batches, batches that are drawn and not trained on, what is carried
+      // over into the next pass, steps left out for infinities, or ranks that others go on without
+      // (Join). Where several passes leave batches and no zero_grad was recorded, not_triggered.
+      {.slug = "last-accumulation-window-lost",
+       .equation = Equation::loss_weights,
+       .needs = {"pass_begin", "samples", "update", "pass_end"},
+       .participants = Participants::ranks,
+       .fewest = 1,
+       .accounts_for = {"gradient-not-the-mean"},
+       .detect = last_accumulation_window_lost},
+  };
+}
+
+namespace {
 // What became of the gradients that a pass left behind.
 enum class Fate { unknown, cleared, applied, never_applied };
 
@@ -212,25 +235,4 @@ Verdict last_accumulation_window_lost(const Run& run) {
 }
 
 }  // namespace
-
-std::vector<Detector> last_window_detectors() {
-  return {
-      // Needs samples, updates, a finished train pass; of the batches that it leaves behind its
-      // last update, a loss or a training forward. Rule: on every rank, all updates of the pass
-      // take equally many batches, two or more; fewer are left, and either the gradients are
-      // cleared before the next update, or there is none and the pass went through the data to its
-      // end. A violation: whoever means to leave a tail out spares its backward. Not fooled by a
-      // last update of fewer batches, batches that are drawn and not trained on, what is carried
-      // over into the next pass, steps left out for infinities, or ranks that others go on without
-      // (Join). Where several passes leave batches and no zero_grad was recorded, not_triggered.
-      {.slug = "last-accumulation-window-lost",
-       .equation = Equation::loss_weights,
-       .needs = {"pass_begin", "samples", "update", "pass_end"},
-       .participants = Participants::ranks,
-       .fewest = 1,
-       .accounts_for = {"gradient-not-the-mean"},
-       .detect = last_accumulation_window_lost},
-  };
-}
-
 }  // namespace lockstep::diagnose

@@ -9,7 +9,50 @@
 
 namespace lockstep::diagnose {
 namespace {
+Verdict lr_not_scaled(const Run& run);
+Verdict linear_rule_with_adam(const Run& run);
+Verdict no_warmup(const Run& run);
+}  // namespace
 
+// All need a declared reference rate and its world size, updates, and losses and both gradients of
+// a first step; an update must take more samples than the reference run's.
+std::vector<Detector> learning_rate_detectors() {
+  return {
+      // Advice. Needs parameters before and after the first update too, which goes along the
+      // gradient. Rule: the highest rate is the reference's. Not fooled by a warm-up, by a gradient
+      // that is W times as long (a summed loss), nor by an optimizer that normalises its gradient.
+      {.slug = "lr-not-scaled",
+       .equation = Equation::rates,
+       .needs = {"intent", "update", "loss", "local_gradients", "reduced_gradients", "parameters"},
+       .participants = Participants::ranks,
+       .fewest = 1,
+       .detect = lr_not_scaled},
+      // Advice. Needs the same, and an update that is no multiple of the gradient, tensor by
+      // tensor. Rule: the rate has grown as much as the batch. Not fooled by a factor of W that is
+      // the root of a larger growth (accumulation), nor by weight decay.
+      {.slug = "linear-rule-with-adam",
+       .equation = Equation::rates,
+       .needs = {"intent", "update", "loss", "local_gradients", "reduced_gradients", "parameters"},
+       .participants = Participants::ranks,
+       .fewest = 1,
+       .detect = linear_rule_with_adam},
+      // Needs losses of the first ten steps in a row; with fewer (the default records four) it
+      // finds, and never says clean of a whole rate. Rule: the first update has the whole scaled
+      // rate, and the mean loss of all ranks rises: by a fifth where a step has the first one's
+      // samples, else to more than four times, or for good and by far more than the ten losses
+      // vary. Not fooled by a scaled rate from the first update on that does no harm, nor by losses
+      // of other samples that differ by chance.
+      {.slug = "no-warmup",
+       .equation = Equation::rates,
+       .needs = {"intent", "update", "loss", "local_gradients", "reduced_gradients"},
+       .level = 2,
+       .participants = Participants::ranks,
+       .fewest = 1,
+       .detect = no_warmup},
+  };
+}
+
+namespace {
 // A loss of the same samples that is this many times the first one has risen.
 constexpr double kRisen = 1.2;
 // Of other samples, the losses differ by chance, and one low first loss must not look like a rise.
@@ -215,43 +258,4 @@ Verdict no_warmup(const Run& run) {
 }
 
 }  // namespace
-
-// All need a declared reference rate and its world size, updates, and losses and both gradients of
-// a first step; an update must take more samples than the reference run's.
-std::vector<Detector> learning_rate_detectors() {
-  return {
-      // Advice. Needs parameters before and after the first update too, which goes along the
-      // gradient. Rule: the highest rate is the reference's. Not fooled by a warm-up, by a gradient
-      // that is W times as long (a summed loss), nor by an optimizer that normalises its gradient.
-      {.slug = "lr-not-scaled",
-       .equation = Equation::rates,
-       .needs = {"intent", "update", "loss", "local_gradients", "reduced_gradients", "parameters"},
-       .participants = Participants::ranks,
-       .fewest = 1,
-       .detect = lr_not_scaled},
-      // Advice. Needs the same, and an update that is no multiple of the gradient, tensor by
-      // tensor. Rule: the rate has grown as much as the batch. Not fooled by a factor of W that is
-      // the root of a larger growth (accumulation), nor by weight decay.
-      {.slug = "linear-rule-with-adam",
-       .equation = Equation::rates,
-       .needs = {"intent", "update", "loss", "local_gradients", "reduced_gradients", "parameters"},
-       .participants = Participants::ranks,
-       .fewest = 1,
-       .detect = linear_rule_with_adam},
-      // Needs losses of the first ten steps in a row; with fewer (the default records four) it
-      // finds, and never says clean of a whole rate. Rule: the first update has the whole scaled
-      // rate, and the mean loss of all ranks rises: by a fifth where a step has the first one's
-      // samples, else to more than four times, or for good and by far more than the ten losses
-      // vary. Not fooled by a scaled rate from the first update on that does no harm, nor by losses
-      // of other samples that differ by chance.
-      {.slug = "no-warmup",
-       .equation = Equation::rates,
-       .needs = {"intent", "update", "loss", "local_gradients", "reduced_gradients"},
-       .level = 2,
-       .participants = Participants::ranks,
-       .fewest = 1,
-       .detect = no_warmup},
-  };
-}
-
 }  // namespace lockstep::diagnose

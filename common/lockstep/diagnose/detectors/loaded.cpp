@@ -3,7 +3,26 @@
 
 namespace lockstep::diagnose {
 namespace {
+Verdict loaded_its_own_weights(const Run& run);
+}  // namespace
 
+std::vector<Detector> loaded_detectors() {
+  return {
+      // Rule: after an update a model's load_state_dict() is given the model's own tensors, all of them. Advice: the
+      // program may have changed them in place. Not fooled by a state of which a part was replaced, nor by what comes
+      // before the first update.
+      {.slug = "loaded-its-own-weights",
+       .equation = Equation::saved_is_held,
+       .needs = {"update"},
+       .participants = Participants::ranks,
+       .fewest = 1,
+       .complete = false,
+       .generic = true,
+       .detect = loaded_its_own_weights},
+  };
+}
+
+namespace {
 Verdict loaded_its_own_weights(const Run& run) {
   std::vector<int> ranks;
   std::string model;
@@ -26,21 +45,4 @@ Verdict loaded_its_own_weights(const Run& run) {
 }
 
 }  // namespace
-
-std::vector<Detector> loaded_detectors() {
-  return {
-      // Rule: after an update a model's load_state_dict() is given the model's own tensors, all of them. Advice: the
-      // program may have changed them in place. Not fooled by a state of which a part was replaced, nor by what comes
-      // before the first update.
-      {.slug = "loaded-its-own-weights",
-       .equation = Equation::saved_is_held,
-       .needs = {"update"},
-       .participants = Participants::ranks,
-       .fewest = 1,
-       .complete = false,
-       .generic = true,
-       .detect = loaded_its_own_weights},
-  };
-}
-
 }  // namespace lockstep::diagnose

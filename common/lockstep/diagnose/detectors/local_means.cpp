@@ -12,7 +12,27 @@
 
 namespace lockstep::diagnose {
 namespace {
+Verdict mean_of_local_means(const Run& run);
+}  // namespace
 
+std::vector<Detector> local_means_detectors() {
+  return {
+      // Needs a declared mean loss, losses, and both gradients of a step in which the ranks have
+      // unequally many samples. Rule: each rank starts from the mean loss of its own samples, and
+      // the reduced gradient is the plain mean. Not fooled by losses that are weighted, or
+      // gradients that are divided later, by all samples. Where nothing is declared, advice: in three steps the ranks'
+      // losses, by `loss_divisors`, or their gradients are divided by counts that differ, and the reduced gradient is
+      // made of these.
+      {.slug = "mean-of-local-means",
+       .equation = Equation::loss_weights,
+       .needs = {"local_gradients", "reduced_gradients"},
+       .participants = Participants::ranks,
+       .accounts_for = {"loss-weight-differs", "gradient-not-the-mean", "configuration-differs"},
+       .detect = mean_of_local_means},
+  };
+}
+
+namespace {
 // Each rank's one loss of a step is the mean of its own samples.
 bool are_own_means(const std::vector<std::vector<UpdateSpan>>& spans, std::int64_t step) {
   return std::all_of(spans.begin(), spans.end(), [&](const auto& of_rank) {
@@ -197,22 +217,4 @@ Verdict mean_of_local_means(const Run& run) {
 }
 
 }  // namespace
-
-std::vector<Detector> local_means_detectors() {
-  return {
-      // Needs a declared mean loss, losses, and both gradients of a step in which the ranks have
-      // unequally many samples. Rule: each rank starts from the mean loss of its own samples, and
-      // the reduced gradient is the plain mean. Not fooled by losses that are weighted, or
-      // gradients that are divided later, by all samples. Where nothing is declared, advice: in three steps the ranks'
-      // losses, by `loss_divisors`, or their gradients are divided by counts that differ, and the reduced gradient is
-      // made of these.
-      {.slug = "mean-of-local-means",
-       .equation = Equation::loss_weights,
-       .needs = {"local_gradients", "reduced_gradients"},
-       .participants = Participants::ranks,
-       .accounts_for = {"loss-weight-differs", "gradient-not-the-mean", "configuration-differs"},
-       .detect = mean_of_local_means},
-  };
-}
-
 }  // namespace lockstep::diagnose

@@ -8,7 +8,39 @@
 
 namespace lockstep::diagnose {
 namespace {
+Verdict gather_loses_graph(const Run& run);
+Verdict loss_all_reduced_in_place(const Run& run);
+}  // namespace
 
+// Both need one loss of every rank in a step, and a collective and an update after it.
+std::vector<Detector> loss_graph_detectors() {
+  return {
+      // Rule: every rank's loss is of all ranks' samples, the same and unscaled; an all-gather
+      // comes before it, and no collective after it could bring the gathered values' gradients
+      // back. Not fooled by a loss times W, which makes up for it, nor by a loss of a rank's own
+      // samples against gathered ones (where a gather without gradients, for a metric say, cannot
+      // be told from a loss's). Or: a loss is computed from what an all-reduce overwrote (`graph_cut`).
+      {.slug = "gather-loses-graph",
+       .equation = Equation::mean_gradient,
+       .needs = {"samples", "loss", "collective", "update"},
+       .or_needs = "graph_cut",
+       .participants = Participants::ranks,
+       .stage = Stage::ranks_differ,
+       .accounts_for = {"gradient-not-the-mean"},
+       .detect = gather_loses_graph},
+      // Rule: a scalar is summed over the ranks, and the loss that backward starts from is the mean
+      // of the ranks' losses, which differ; no scalar is summed in backward. Not fooled by a
+      // differentiable all-reduce, nor by one that comes after backward.
+      {.slug = "loss-all-reduced-in-place",
+       .equation = Equation::mean_gradient,
+       .needs = {"loss", "collective", "update"},
+       .participants = Participants::ranks,
+       .accounts_for = {"gradient-not-the-mean"},
+       .detect = loss_all_reduced_in_place},
+  };
+}
+
+namespace {
 // One update of one rank that recorded one loss: what it called on either side of it.
 struct LossStep {
   std::int64_t samples = 0;  // drawn for training
@@ -231,33 +263,4 @@ Verdict loss_all_reduced_in_place(const Run& run) {
 }
 
 }  // namespace
-
-// Both need one loss of every rank in a step, and a collective and an update after it.
-std::vector<Detector> loss_graph_detectors() {
-  return {
-      // Rule: every rank's loss is of all ranks' samples, the same and unscaled; an all-gather
-      // comes before it, and no collective after it could bring the gathered values' gradients
-      // back. Not fooled by a loss times W, which makes up for it, nor by a loss of a rank's own
-      // samples against gathered ones (where a gather without gradients, for a metric say, cannot
-      // be told from a loss's). Or: a loss is computed from what an all-reduce overwrote (`graph_cut`).
-      {.slug = "gather-loses-graph",
-       .equation = Equation::mean_gradient,
-       .needs = {"samples", "loss", "collective", "update"},
-       .or_needs = "graph_cut",
-       .participants = Participants::ranks,
-       .stage = Stage::ranks_differ,
-       .accounts_for = {"gradient-not-the-mean"},
-       .detect = gather_loses_graph},
-      // Rule: a scalar is summed over the ranks, and the loss that backward starts from is the mean
-      // of the ranks' losses, which differ; no scalar is summed in backward. Not fooled by a
-      // differentiable all-reduce, nor by one that comes after backward.
-      {.slug = "loss-all-reduced-in-place",
-       .equation = Equation::mean_gradient,
-       .needs = {"loss", "collective", "update"},
-       .participants = Participants::ranks,
-       .accounts_for = {"gradient-not-the-mean"},
-       .detect = loss_all_reduced_in_place},
-  };
-}
-
 }  // namespace lockstep::diagnose

@@ -11,7 +11,39 @@
 
 namespace lockstep::diagnose {
 namespace {
+Verdict loss_weight_differs(const Run& run);
+Verdict losses_differ(const Run& run);
+}  // namespace
 
+std::vector<Detector> losses_detectors() {
+  return {
+      // Needs `loss`, or `loss_divisors` and `samples`, of all ranks on three steps or more. Rule: on each of them a
+      // rank's backward() starts from another multiple of its mean loss than the first rank's, always the same. Advice:
+      // a term of it is divided by such a multiple, over as many samples. Not fooled by unequal batches, whose losses
+      // may weigh unequally, by a scaler's scale, nor by a term that is added. Or: at one step (`scaled_step`) the ranks
+      // scale the loss by different factors.
+      {.slug = "loss-weight-differs",
+       .equation = Equation::loss_weights,
+       .whole = true,
+       .participants = Participants::ranks,
+       .generic = true,
+       .accounts_for = {"losses-differ", "gradient-not-the-mean"},
+       .detect = loss_weight_differs},
+      // Needs `loss` or `backward` of all ranks on 16 steps or more, and parameters that are equal where they were
+      // recorded. Rule: from some step on a rank's losses are a quarter more than the others' in the geometric mean, or
+      // a fifth less, by five standard errors of independent steps. Advice, since a rank's share
+      // of the data may be of another kind. Not fooled by batches whose unequal sizes were recorded, by a scaler's
+      // scale, nor by one batch in every step; blind where more than a tenth of the losses are negative.
+      {.slug = "losses-differ",
+       .equation = Equation::loss_weights,
+       .whole = true,
+       .participants = Participants::ranks,
+       .generic = true,
+       .detect = losses_differ},
+  };
+}
+
+namespace {
 // All losses of a step, and the scale they were multiplied by. The count is 0 where nothing tells what samples lost.
 struct StepLoss {
   double backward = 0, sum = 0, scale = 1;
@@ -275,51 +307,22 @@ std::vector<Finding> scales_of_losses(const Run& run) {
   return {};
 }
 
-}  // namespace
-
-std::vector<Detector> losses_detectors() {
-  return {
-      // Needs `loss`, or `loss_divisors` and `samples`, of all ranks on three steps or more. Rule: on each of them a
-      // rank's backward() starts from another multiple of its mean loss than the first rank's, always the same. Advice:
-      // a term of it is divided by such a multiple, over as many samples. Not fooled by unequal batches, whose losses
-      // may weigh unequally, by a scaler's scale, nor by a term that is added. Or: at one step (`scaled_step`) the ranks
-      // scale the loss by different factors.
-      {.slug = "loss-weight-differs",
-       .equation = Equation::loss_weights,
-       .whole = true,
-       .participants = Participants::ranks,
-       .generic = true,
-       .accounts_for = {"losses-differ", "gradient-not-the-mean"},
-       .detect =
-           [](const Run& run) {
-             if (run.kinds.count("scaled_step") > 0)
-               if (auto scaled = among_replicas(run, scales_of_losses);
-                   scaled.state == State::found)
-                 return scaled;
-             if (run.kinds.count("loss") == 0 && run.kinds.count("loss_divisors") == 0)
-               return not_triggered("neither losses nor what they were divided by were recorded");
-             return among_replicas(run, loss_weights);
-           }},
-      // Needs `loss` or `backward` of all ranks on 16 steps or more, and parameters that are equal where they were
-      // recorded. Rule: from some step on a rank's losses are a quarter more than the others' in the geometric mean, or
-      // a fifth less, by five standard errors of independent steps. Advice, since a rank's share
-      // of the data may be of another kind. Not fooled by batches whose unequal sizes were recorded, by a scaler's
-      // scale, nor by one batch in every step; blind where more than a tenth of the losses are negative.
-      {.slug = "losses-differ",
-       .equation = Equation::loss_weights,
-       .whole = true,
-       .participants = Participants::ranks,
-       .generic = true,
-       .detect =
-           [](const Run& run) {
-             if (are_often_negative(run))
-               return not_triggered("more than a tenth of the losses are negative");
-             if (run.once(logs_of).size() < kSteps)
-               return not_triggered(
-                   "too few steps in which every rank has a loss above 0, of as many samples");
-             return among_replicas(run, loss_sizes);
-           }},
-  };
+Verdict loss_weight_differs(const Run& run) {
+  if (run.kinds.count("scaled_step") > 0)
+    if (auto scaled = among_replicas(run, scales_of_losses); scaled.state == State::found)
+      return scaled;
+  if (run.kinds.count("loss") == 0 && run.kinds.count("loss_divisors") == 0)
+    return not_triggered("neither losses nor what they were divided by were recorded");
+  return among_replicas(run, loss_weights);
 }
 
+Verdict losses_differ(const Run& run) {
+  if (are_often_negative(run)) return not_triggered("more than a tenth of the losses are negative");
+  if (run.once(logs_of).size() < kSteps)
+    return not_triggered(
+        "too few steps in which every rank has a loss above 0, of as many samples");
+  return among_replicas(run, loss_sizes);
+}
+
+}  // namespace
 }  // namespace lockstep::diagnose

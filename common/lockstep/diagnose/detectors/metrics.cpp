@@ -6,7 +6,34 @@
 
 namespace lockstep::diagnose {
 namespace {
+Verdict rank_zero_metric(const Run& run);
+Verdict local_hits_global_count(const Run& run);
+}  // namespace
 
+// Both need samples of a finished pass, and metrics of it.
+std::vector<Detector> metrics_detectors() {
+  return {
+      // Advice. Rule: one rank alone reports a metric of just the samples that it drew itself, and
+      // others drew more. Not fooled by ranks that each report their own, nor by a rank that draws
+      // all the samples.
+      {.slug = "rank-zero-metric",
+       .equation = Equation::joined_figures,
+       .whole = true,
+       .needs = {"pass_begin", "samples", "metric", "pass_end"},
+       .participants = Participants::ranks,
+       .detect = rank_zero_metric},
+      // Needs a metric on every rank. Rule: each counts all ranks' samples, more than the rank
+      // drew, and the ranks' sums differ. Not fooled by a count that is known and not reduced, nor
+      // by ranks that each draw all.
+      {.slug = "local-hits-global-count",
+       .equation = Equation::joined_figures,
+       .needs = {"pass_begin", "samples", "metric", "pass_end"},
+       .participants = Participants::ranks,
+       .detect = local_hits_global_count},
+  };
+}
+
+namespace {
 // One pass of all ranks: what each drew, and the figures it reported about it.
 struct ReportedPass {
   std::vector<double> own;  // samples each rank drew
@@ -107,28 +134,4 @@ Verdict local_hits_global_count(const Run& run) {
 }
 
 }  // namespace
-
-// Both need samples of a finished pass, and metrics of it.
-std::vector<Detector> metrics_detectors() {
-  return {
-      // Advice. Rule: one rank alone reports a metric of just the samples that it drew itself, and
-      // others drew more. Not fooled by ranks that each report their own, nor by a rank that draws
-      // all the samples.
-      {.slug = "rank-zero-metric",
-       .equation = Equation::joined_figures,
-       .whole = true,
-       .needs = {"pass_begin", "samples", "metric", "pass_end"},
-       .participants = Participants::ranks,
-       .detect = rank_zero_metric},
-      // Needs a metric on every rank. Rule: each counts all ranks' samples, more than the rank
-      // drew, and the ranks' sums differ. Not fooled by a count that is known and not reduced, nor
-      // by ranks that each draw all.
-      {.slug = "local-hits-global-count",
-       .equation = Equation::joined_figures,
-       .needs = {"pass_begin", "samples", "metric", "pass_end"},
-       .participants = Participants::ranks,
-       .detect = local_hits_global_count},
-  };
-}
-
 }  // namespace lockstep::diagnose

@@ -8,8 +8,83 @@
 
 namespace lockstep::diagnose {
 namespace {
-
 enum class Kind { order, conditional, operation, dtype, reduce_op, root, shape };
+Verdict named(const Run& run, Kind kind, const std::string& what);
+Verdict rank_conditional_collective(const Run& run);
+Verdict shape_mismatch(const Run& run);
+}  // namespace
+
+// All name the first place at which ranks called different collectives, by how their calls differ.
+std::vector<Detector> mismatches_detectors() {
+  return {
+      // Rule: from there on they call the same ones in another order; or the operations differ, and
+      // each side calls the other's elsewhere, and neither has left a loop; or two calls of one
+      // update are swapped on some ranks.
+      {.slug = "order-mismatch",
+       .equation = Equation::same_calls,
+       .whole = true,
+       .needs = {"collective"},
+       .complete = false,
+       .stage = Stage::collectives,
+       .detect =
+           [](const Run& run) {
+             return named(run, Kind::order,
+                          "the ranks call the same collectives in another order, first");
+           }},
+      // Rule: some call one more: the others never call it, and their own call comes next, or came
+      // before. Or the operations differ, each side calls the other's elsewhere, and some have left
+      // the loop that the others are in: these call what every one of the last three updates
+      // called, those what none of them did. Or the sizes differ, and the dtypes or the updates
+      // that ranks are in do, too: they are at different calls. Also where some wait in a
+      // collective before which the others ended in order. One more call of the same operation with
+      // other sizes is a shape-mismatch, unless what follows was recorded, or the update before had
+      // an engine's reductions alone.
+      {.slug = "rank-conditional-collective",
+       .equation = Equation::same_calls,
+       .needs = {"collective"},
+       .complete = false,
+       .stage = Stage::collectives,
+       .detect = rank_conditional_collective},
+      // Rule: operation and sizes are the same, and the dtypes differ.
+      {.slug = "dtype-mismatch",
+       .equation = Equation::same_calls,
+       .needs = {"collective"},
+       .complete = false,
+       .stage = Stage::collectives,
+       .accounts_for = {"replicas-diverged", "gradient-not-the-mean"},
+       .detect =
+           [](const Run& run) { return named(run, Kind::dtype, "the ranks' dtypes differ"); }},
+      // Rule: operation and dtype are the same, and the reduce operations differ.
+      {.slug = "reduce-op-mismatch",
+       .equation = Equation::same_calls,
+       .needs = {"collective"},
+       .complete = false,
+       .stage = Stage::collectives,
+       .accounts_for = {"replicas-diverged", "gradient-not-the-mean"},
+       .detect =
+           [](const Run& run) {
+             return named(run, Kind::reduce_op, "the ranks' reduce operations differ");
+           }},
+      // Rule: operation, dtype and reduce operation are the same, and the roots differ.
+      {.slug = "root-mismatch",
+       .equation = Equation::same_calls,
+       .needs = {"collective"},
+       .complete = false,
+       .stage = Stage::collectives,
+       .detect =
+           [](const Run& run) { return named(run, Kind::root, "the ranks name different roots"); }},
+      // Rule: only the sizes differ; or a rank did not come out of a gather of unequal sizes, and
+      // none had gone well before.
+      {.slug = "shape-mismatch",
+       .equation = Equation::same_calls,
+       .needs = {"collective"},
+       .complete = false,
+       .stage = Stage::collectives,
+       .detect = shape_mismatch},
+  };
+}
+
+namespace {
 constexpr std::size_t kWindow = 64;  // calls behind the mismatch that are looked at
 
 struct ClassifiedMismatch {
@@ -298,75 +373,4 @@ Verdict shape_mismatch(const Run& run) {
 }
 
 }  // namespace
-
-// All name the first place at which ranks called different collectives, by how their calls differ.
-std::vector<Detector> mismatches_detectors() {
-  return {
-      // Rule: from there on they call the same ones in another order; or the operations differ, and
-      // each side calls the other's elsewhere, and neither has left a loop; or two calls of one
-      // update are swapped on some ranks.
-      {.slug = "order-mismatch",
-       .equation = Equation::same_calls,
-       .whole = true,
-       .needs = {"collective"},
-       .complete = false,
-       .stage = Stage::collectives,
-       .detect =
-           [](const Run& run) {
-             return named(run, Kind::order,
-                          "the ranks call the same collectives in another order, first");
-           }},
-      // Rule: some call one more: the others never call it, and their own call comes next, or came
-      // before. Or the operations differ, each side calls the other's elsewhere, and some have left
-      // the loop that the others are in: these call what every one of the last three updates
-      // called, those what none of them did. Or the sizes differ, and the dtypes or the updates
-      // that ranks are in do, too: they are at different calls. Also where some wait in a
-      // collective before which the others ended in order. One more call of the same operation with
-      // other sizes is a shape-mismatch, unless what follows was recorded, or the update before had
-      // an engine's reductions alone.
-      {.slug = "rank-conditional-collective",
-       .equation = Equation::same_calls,
-       .needs = {"collective"},
-       .complete = false,
-       .stage = Stage::collectives,
-       .detect = rank_conditional_collective},
-      // Rule: operation and sizes are the same, and the dtypes differ.
-      {.slug = "dtype-mismatch",
-       .equation = Equation::same_calls,
-       .needs = {"collective"},
-       .complete = false,
-       .stage = Stage::collectives,
-       .accounts_for = {"replicas-diverged", "gradient-not-the-mean"},
-       .detect =
-           [](const Run& run) { return named(run, Kind::dtype, "the ranks' dtypes differ"); }},
-      // Rule: operation and dtype are the same, and the reduce operations differ.
-      {.slug = "reduce-op-mismatch",
-       .equation = Equation::same_calls,
-       .needs = {"collective"},
-       .complete = false,
-       .stage = Stage::collectives,
-       .accounts_for = {"replicas-diverged", "gradient-not-the-mean"},
-       .detect =
-           [](const Run& run) {
-             return named(run, Kind::reduce_op, "the ranks' reduce operations differ");
-           }},
-      // Rule: operation, dtype and reduce operation are the same, and the roots differ.
-      {.slug = "root-mismatch",
-       .equation = Equation::same_calls,
-       .needs = {"collective"},
-       .complete = false,
-       .stage = Stage::collectives,
-       .detect =
-           [](const Run& run) { return named(run, Kind::root, "the ranks name different roots"); }},
-      // Rule: only the sizes differ; or a rank did not come out of a gather of unequal sizes, and
-      // none had gone well before.
-      {.slug = "shape-mismatch",
-       .equation = Equation::same_calls,
-       .needs = {"collective"},
-       .complete = false,
-       .stage = Stage::collectives,
-       .detect = shape_mismatch},
-  };
-}
-
 }  // namespace lockstep::diagnose

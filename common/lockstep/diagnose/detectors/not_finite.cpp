@@ -10,7 +10,27 @@
 
 namespace lockstep::diagnose {
 namespace {
+Verdict not_finite(const Run& run);
+}  // namespace
 
+std::vector<Detector> not_finite_detectors() {
+  return {
+      // Rule: what backward starts from is NaN or infinite in the last two steps or more of every
+      // rank, in nine where a GradScaler leaves steps out. It names the ranks on which that began.
+      // Any violation that began no later accounts for it. Not fooled by a loss that recovers.
+      {.slug = "not-finite",
+       .equation = Equation::mean_gradient,
+       .needs = {"update"},
+       .participants = Participants::ranks,
+       .fewest = 1,
+       .is_consequence = true,
+       .generic = true,
+       .accounts_for = {"losses-differ"},
+       .detect = not_finite},
+  };
+}
+
+namespace {
 // The losses behind one update, or behind a step that a GradScaler left out.
 struct Turn {
   std::int64_t step = -1;
@@ -79,22 +99,4 @@ Verdict not_finite(const Run& run) {
 }
 
 }  // namespace
-
-std::vector<Detector> not_finite_detectors() {
-  return {
-      // Rule: what backward starts from is NaN or infinite in the last two steps or more of every
-      // rank, in nine where a GradScaler leaves steps out. It names the ranks on which that began.
-      // Any violation that began no later accounts for it. Not fooled by a loss that recovers.
-      {.slug = "not-finite",
-       .equation = Equation::mean_gradient,
-       .needs = {"update"},
-       .participants = Participants::ranks,
-       .fewest = 1,
-       .is_consequence = true,
-       .generic = true,
-       .accounts_for = {"losses-differ"},
-       .detect = not_finite},
-  };
-}
-
 }  // namespace lockstep::diagnose

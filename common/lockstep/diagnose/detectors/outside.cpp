@@ -9,7 +9,27 @@
 
 namespace lockstep::diagnose {
 namespace {
+Verdict outside_parameters_differ(const Run& run);
+}  // namespace
 
+std::vector<Detector> outside_detectors() {
+  return {
+      // Needs `outside_parameters` of all ranks, under the same names. Rule: from some step on one differs by rank in
+      // all that were recorded, and those are two at least. Advice: an optimizer's that were never seen equal, buffers,
+      // and a module's that training does not call, such as an average, if they move. Not fooled by an average that one
+      // rank alone keeps, nor by a copy that stays as it is. not_triggered where ranks send each other different things
+      // (all-to-all). Advice also: a number or tensor that a Python program keeps, by `configuration` of "moving", was
+      // the same on all ranks before the first update, and differs at each later look.
+      {.slug = "outside-parameters-differ",
+       .equation = Equation::equal_after,
+       .participants = Participants::ranks,
+       .generic = true,
+       .accounts_for = {"losses-differ"},
+       .detect = outside_parameters_differ},
+  };
+}
+
+namespace {
 // Of one holder, every rank's, by the update that they were recorded after (-1: before the first); where all ranks have
 // the same ones.
 using StepsOutside = std::map<std::int64_t, std::vector<const trace::OutsideParameters*>>;
@@ -200,22 +220,4 @@ Verdict outside_parameters_differ(const Run& run) {
 }
 
 }  // namespace
-
-std::vector<Detector> outside_detectors() {
-  return {
-      // Needs `outside_parameters` of all ranks, under the same names. Rule: from some step on one differs by rank in
-      // all that were recorded, and those are two at least. Advice: an optimizer's that were never seen equal, buffers,
-      // and a module's that training does not call, such as an average, if they move. Not fooled by an average that one
-      // rank alone keeps, nor by a copy that stays as it is. not_triggered where ranks send each other different things
-      // (all-to-all). Advice also: a number or tensor that a Python program keeps, by `configuration` of "moving", was
-      // the same on all ranks before the first update, and differs at each later look.
-      {.slug = "outside-parameters-differ",
-       .equation = Equation::equal_after,
-       .participants = Participants::ranks,
-       .generic = true,
-       .accounts_for = {"losses-differ"},
-       .detect = outside_parameters_differ},
-  };
-}
-
 }  // namespace lockstep::diagnose

@@ -13,7 +13,28 @@
 
 namespace lockstep::diagnose {
 namespace {
+std::vector<Finding> own_evaluations(const Run& run);
+}  // namespace
 
+std::vector<Detector> own_figures_detectors() {
+  return {
+      // Advice. Needs `configuration` of evaluations, which Python's forwards without gradients leave, or `metric`
+      // without a phase, which C++ leaves where a program reads a mean; and of every rank. Rule: after the last update,
+      // or after a pass over the data, each rank's model is given other samples, or each reads another mean, and no
+      // collective follows before training goes on, nor in a later evaluation. Not fooled by ranks that all evaluate
+      // the same samples, in whatever order, by one that evaluates alone, by a barrier, by what
+      // DistributedDataParallel calls in a forward, nor by ranks that read their own means beside that of all.
+      {.slug = "evaluation-not-reduced",
+       .equation = Equation::joined_figures,
+       .whole = true,
+       .needs = {"update"},
+       .participants = Participants::ranks,
+       .generic = true,
+       .detect = [](const Run& run) { return among_replicas(run, own_evaluations); }},
+  };
+}
+
+namespace {
 // What a rank did between two updates, or after the last: up to the next forward or backward that trains.
 struct OwnEvaluation {
   // Of forwards without gradients: how many samples they were given, and a sum over them that is equal for equal ones.
@@ -195,23 +216,4 @@ std::vector<Finding> own_evaluations(const Run& run) {
 }
 
 }  // namespace
-
-std::vector<Detector> own_figures_detectors() {
-  return {
-      // Advice. Needs `configuration` of evaluations, which Python's forwards without gradients leave, or `metric`
-      // without a phase, which C++ leaves where a program reads a mean; and of every rank. Rule: after the last update,
-      // or after a pass over the data, each rank's model is given other samples, or each reads another mean, and no
-      // collective follows before training goes on, nor in a later evaluation. Not fooled by ranks that all evaluate
-      // the same samples, in whatever order, by one that evaluates alone, by a barrier, by what
-      // DistributedDataParallel calls in a forward, nor by ranks that read their own means beside that of all.
-      {.slug = "evaluation-not-reduced",
-       .equation = Equation::joined_figures,
-       .whole = true,
-       .needs = {"update"},
-       .participants = Participants::ranks,
-       .generic = true,
-       .detect = [](const Run& run) { return among_replicas(run, own_evaluations); }},
-  };
-}
-
 }  // namespace lockstep::diagnose

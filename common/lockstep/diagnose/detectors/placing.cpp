@@ -7,7 +7,73 @@
 
 namespace lockstep::diagnose {
 namespace {
+Verdict rank_as_device_index(const Run& run);
+Verdict visible_devices_remapped(const Run& run);
+Verdict duplicate_gpu(const Run& run);
+Verdict device_not_set(const Run& run);
+Verdict world_size_from_device_count(const Run& run);
+Verdict thread_oversubscription(const Run& run);
+}  // namespace
 
+std::vector<Detector> placing_detectors() {
+  return {
+      // Rule: a rank chose a device beyond those it sees, whose index is its rank and not its local
+      // rank (or is both on each rank, and all index by rank).
+      {.slug = "rank-as-device-index",
+       .equation = Equation::one_job,
+       .needs = {"placement", "device"},
+       .participants = Participants::ranks,
+       .complete = false,
+       .stage = Stage::start,
+       .detect = rank_as_device_index},
+      // Rule: a rank chose a device beyond those it sees, whose index is its local rank, and the
+      // node has devices that it does not see. Also where ranks see one device under different
+      // indices, and chose it.
+      {.slug = "visible-devices-remapped",
+       .equation = Equation::one_job,
+       .needs = {"placement", "device"},
+       .participants = Participants::ranks,
+       .complete = false,
+       .stage = Stage::start,
+       .detect = visible_devices_remapped},
+      // Rule: ranks chose one and the same device, under one index.
+      {.slug = "duplicate-gpu",
+       .equation = Equation::one_job,
+       .needs = {"device"},
+       .participants = Participants::ranks,
+       .complete = false,
+       .of_job = true,
+       .detect = duplicate_gpu},
+      // Needs `device` of both moments. Rule: a rank's process group was made on another device
+      // than the rank chose, and that one is another rank's too.
+      {.slug = "device-not-set",
+       .equation = Equation::one_job,
+       .needs = {"device"},
+       .participants = Participants::ranks,
+       .complete = false,
+       .of_job = true,
+       .detect = device_not_set},
+      // Rule: ranks that are replicas (their reduced gradients are equal) on several nodes hold the
+      // same data, and each splits them into as many shards as its node has ranks or devices, of
+      // which no two ranks of a node share one.
+      {.slug = "world-size-from-device-count",
+       .equation = Equation::own_samples,
+       .needs = {"placement", "shard", "dataset", "reduced_gradients"},
+       .participants = Participants::ranks,
+       .accounts_for = {"no-sharding", "shares-of-data-overlap"},
+       .detect = world_size_from_device_count},
+      // Needs `placement` of every rank. Advice. Rule: in training, ranks that may use the same
+      // processors compute with more threads than those are, and some with several.
+      {.slug = "thread-oversubscription",
+       .equation = Equation::none,
+       .needs = {"placement"},
+       .participants = Participants::ranks,
+       .of_job = true,
+       .detect = thread_oversubscription},
+  };
+}
+
+namespace {
 // A rank by what it recorded; of several the last.
 struct RankPlacement {
   int rank = 0;
@@ -284,63 +350,4 @@ Verdict thread_oversubscription(const Run& run) {
 }
 
 }  // namespace
-
-std::vector<Detector> placing_detectors() {
-  return {
-      // Rule: a rank chose a device beyond those it sees, whose index is its rank and not its local
-      // rank (or is both on each rank, and all index by rank).
-      {.slug = "rank-as-device-index",
-       .equation = Equation::one_job,
-       .needs = {"placement", "device"},
-       .participants = Participants::ranks,
-       .complete = false,
-       .stage = Stage::start,
-       .detect = rank_as_device_index},
-      // Rule: a rank chose a device beyond those it sees, whose index is its local rank, and the
-      // node has devices that it does not see. Also where ranks see one device under different
-      // indices, and chose it.
-      {.slug = "visible-devices-remapped",
-       .equation = Equation::one_job,
-       .needs = {"placement", "device"},
-       .participants = Participants::ranks,
-       .complete = false,
-       .stage = Stage::start,
-       .detect = visible_devices_remapped},
-      // Rule: ranks chose one and the same device, under one index.
-      {.slug = "duplicate-gpu",
-       .equation = Equation::one_job,
-       .needs = {"device"},
-       .participants = Participants::ranks,
-       .complete = false,
-       .of_job = true,
-       .detect = duplicate_gpu},
-      // Needs `device` of both moments. Rule: a rank's process group was made on another device
-      // than the rank chose, and that one is another rank's too.
-      {.slug = "device-not-set",
-       .equation = Equation::one_job,
-       .needs = {"device"},
-       .participants = Participants::ranks,
-       .complete = false,
-       .of_job = true,
-       .detect = device_not_set},
-      // Rule: ranks that are replicas (their reduced gradients are equal) on several nodes hold the
-      // same data, and each splits them into as many shards as its node has ranks or devices, of
-      // which no two ranks of a node share one.
-      {.slug = "world-size-from-device-count",
-       .equation = Equation::own_samples,
-       .needs = {"placement", "shard", "dataset", "reduced_gradients"},
-       .participants = Participants::ranks,
-       .accounts_for = {"no-sharding", "shares-of-data-overlap"},
-       .detect = world_size_from_device_count},
-      // Needs `placement` of every rank. Advice. Rule: in training, ranks that may use the same
-      // processors compute with more threads than those are, and some with several.
-      {.slug = "thread-oversubscription",
-       .equation = Equation::none,
-       .needs = {"placement"},
-       .participants = Participants::ranks,
-       .of_job = true,
-       .detect = thread_oversubscription},
-  };
-}
-
 }  // namespace lockstep::diagnose

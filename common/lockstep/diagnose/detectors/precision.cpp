@@ -8,7 +8,35 @@
 
 namespace lockstep::diagnose {
 namespace {
+Verdict local_overflow_skip(const Run& run);
+Verdict low_precision_reduction(const Run& run);
+}  // namespace
 
+std::vector<Detector> precision_detectors() {
+  return {
+      // Rule: of the ranks' n-th steps some update and some do not. Not fooled by ranks that find
+      // different things and decide alike, nor by a step that all leave out.
+      {.slug = "local-overflow-skip",
+       .equation = Equation::all_moved,
+       .needs = {"scaled_step"},
+       .participants = Participants::ranks,
+       .stage = Stage::ranks_differ,
+       .accounts_for = {"loss-weight-differs", "update-differs", "replicas-diverged",
+                        "gradient-not-the-mean"},
+       .detect = local_overflow_skip},
+      // Rule: every rank's own gradient is finite, the reduced one is not, and it was reduced in 16
+      // bits. Not fooled by 16 bits that suffice, nor by a rank that overflows by itself. Steps in
+      // 16 bits whose gradients were not recorded make it not_triggered, unless a scaled step found
+      // nothing in them.
+      {.slug = "low-precision-reduction",
+       .equation = Equation::mean_gradient,
+       .needs = {"local_gradients", "reduced_gradients", "collective"},
+       .participants = Participants::ranks,
+       .detect = low_precision_reduction},
+  };
+}
+
+namespace {
 bool is_finite(const std::vector<trace::Summary>& values) {
   return std::all_of(values.begin(), values.end(),
                      [](const auto& value) { return std::isfinite(value.norm); });
@@ -108,29 +136,4 @@ Verdict low_precision_reduction(const Run& run) {
 }
 
 }  // namespace
-
-std::vector<Detector> precision_detectors() {
-  return {
-      // Rule: of the ranks' n-th steps some update and some do not. Not fooled by ranks that find
-      // different things and decide alike, nor by a step that all leave out.
-      {.slug = "local-overflow-skip",
-       .equation = Equation::all_moved,
-       .needs = {"scaled_step"},
-       .participants = Participants::ranks,
-       .stage = Stage::ranks_differ,
-       .accounts_for = {"loss-weight-differs", "update-differs", "replicas-diverged",
-                        "gradient-not-the-mean"},
-       .detect = local_overflow_skip},
-      // Rule: every rank's own gradient is finite, the reduced one is not, and it was reduced in 16
-      // bits. Not fooled by 16 bits that suffice, nor by a rank that overflows by itself. Steps in
-      // 16 bits whose gradients were not recorded make it not_triggered, unless a scaled step found
-      // nothing in them.
-      {.slug = "low-precision-reduction",
-       .equation = Equation::mean_gradient,
-       .needs = {"local_gradients", "reduced_gradients", "collective"},
-       .participants = Participants::ranks,
-       .detect = low_precision_reduction},
-  };
-}
-
 }  // namespace lockstep::diagnose

@@ -13,7 +13,50 @@
 
 namespace lockstep::diagnose {
 namespace {
+Verdict same_augmentation_everywhere(const Run& run);
+Verdict worker_streams_copied(const Run& run);
+Verdict same_random_draws(const Run& run);
+}  // namespace
 
+// The first two need the random numbers drawn for samples.
+std::vector<Detector> randomness_detectors() {
+  return {
+      // Needs those of every rank. Rule: in batches in a row, ranks draw the same numbers for other
+      // samples, 16 of them or more. Not fooled by equal seeds of streams that nothing is drawn
+      // from, by a sample that two ranks draw alike, nor by one draw that all ranks make for a
+      // whole batch.
+      {.slug = "same-augmentation-everywhere",
+       .equation = Equation::random_numbers,
+       .whole = true,
+       .needs = {"random_numbers"},
+       .participants = Participants::ranks,
+       .detect = same_augmentation_everywhere},
+      // Rule: a rank's batches of each pass come in rounds of equally many, two or more, in which
+      // each batch has the numbers of the round's first; a pass may end inside a round. Not fooled
+      // by one draw for a whole batch, by a sample that is drawn again, nor by an epoch that
+      // repeats the last one's numbers.
+      {.slug = "worker-streams-copied",
+       .equation = Equation::random_numbers,
+       .needs = {"random_numbers"},
+       .fewest = 1,
+       .complete = false,
+       .detect = worker_streams_copied},
+      // Advice. Needs `configuration` of randomness on every rank, before and after two updates, and both gradients.
+      // Rule: from some update on the state of a generator is the same on all ranks before and after each that was
+      // looked at, and moves, while the ranks' gradients differ; and all ranks began with other states. Not fooled by
+      // equal seeds of generators that nothing is drawn from in a step, by what a sampler draws for a pass, nor by ranks
+      // that train on the same data.
+      {.slug = "same-random-draws",
+       .equation = Equation::random_numbers,
+       .whole = true,
+       .needs = {"configuration", "local_gradients", "reduced_gradients"},
+       .participants = Participants::ranks,
+       .generic = true,
+       .detect = same_random_draws},
+  };
+}
+
+namespace {
 // So many samples in a row must share their numbers with other samples: a coin that is thrown for each
 // falls alike by chance.
 constexpr std::int64_t kEnoughInARow = 16;
@@ -292,43 +335,4 @@ Verdict same_random_draws(const Run& run) {
 }
 
 }  // namespace
-
-// The first two need the random numbers drawn for samples.
-std::vector<Detector> randomness_detectors() {
-  return {
-      // Needs those of every rank. Rule: in batches in a row, ranks draw the same numbers for other
-      // samples, 16 of them or more. Not fooled by equal seeds of streams that nothing is drawn
-      // from, by a sample that two ranks draw alike, nor by one draw that all ranks make for a
-      // whole batch.
-      {.slug = "same-augmentation-everywhere",
-       .equation = Equation::random_numbers,
-       .whole = true,
-       .needs = {"random_numbers"},
-       .participants = Participants::ranks,
-       .detect = same_augmentation_everywhere},
-      // Rule: a rank's batches of each pass come in rounds of equally many, two or more, in which
-      // each batch has the numbers of the round's first; a pass may end inside a round. Not fooled
-      // by one draw for a whole batch, by a sample that is drawn again, nor by an epoch that
-      // repeats the last one's numbers.
-      {.slug = "worker-streams-copied",
-       .equation = Equation::random_numbers,
-       .needs = {"random_numbers"},
-       .fewest = 1,
-       .complete = false,
-       .detect = worker_streams_copied},
-      // Advice. Needs `configuration` of randomness on every rank, before and after two updates, and both gradients.
-      // Rule: from some update on the state of a generator is the same on all ranks before and after each that was
-      // looked at, and moves, while the ranks' gradients differ; and all ranks began with other states. Not fooled by
-      // equal seeds of generators that nothing is drawn from in a step, by what a sampler draws for a pass, nor by ranks
-      // that train on the same data.
-      {.slug = "same-random-draws",
-       .equation = Equation::random_numbers,
-       .whole = true,
-       .needs = {"configuration", "local_gradients", "reduced_gradients"},
-       .participants = Participants::ranks,
-       .generic = true,
-       .detect = same_random_draws},
-  };
-}
-
 }  // namespace lockstep::diagnose

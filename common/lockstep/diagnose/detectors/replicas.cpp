@@ -14,7 +14,85 @@
 
 namespace lockstep::diagnose {
 namespace {
+bool is_told_not_to_reduce(const trace::ParticipantTrace& rank);
+bool is_told_not_to_reduce(const Run& run);
+Verdict unreduced_gradients(const Run& run, bool with_wrapper, const std::string& meaning);
+Verdict parameters_differ_across_ranks(const Run& run);
+Verdict no_initial_broadcast(const Run& run);
+Verdict replicas_diverged(const Run& run);
+}  // namespace
 
+std::vector<Detector> replicas_detectors() {
+  return {
+      // Rule: shapes or dtypes differ. Names may differ.
+      {.slug = "parameters-differ-across-ranks",
+       .equation = Equation::equal_start,
+       .whole = true,
+       .needs = {"model"},
+       .participants = Participants::ranks,
+       .stage = Stage::ranks_differ,
+       .accounts_for = {"no-initial-broadcast", "inputs-differ", "update-differs",
+                        "replicas-diverged"},
+       .detect = parameters_differ_across_ranks},
+      // Needs every rank's parameters right before the first step. Rule: they differ beyond
+      // rounding; or, with an engine, those that the ranks go on with from a checkpoint do
+      // (`training_state`). Not fooled by equal seeds in place of a broadcast.
+      {.slug = "no-initial-broadcast",
+       .equation = Equation::equal_start,
+       .whole = true,
+       .needs = {"parameters"},
+       .participants = Participants::ranks,
+       .accounts_for = {"update-differs", "replicas-diverged"},
+       .detect = no_initial_broadcast},
+      // Needs parameters before and after updates, both gradients, no gradient engine. Rule:
+      // replicas start equal, each rank goes by its own gradient, and they are apart ever after.
+      // Not fooled by averaging the parameters after local steps: where equal ones were not
+      // recorded, collectives as large as the parameters after an update make it not_triggered; so does
+      // a run that has not ended, before its ranks share a model. With an engine, that was told not to
+      // reduce an update's last backward: then the ranks' gradients differ, and what came before may be
+      // reduced.
+      {.slug = "no-gradient-sync",
+       .equation = Equation::mean_gradient,
+       .needs = {"parameters", "local_gradients", "reduced_gradients"},
+       .participants = Participants::ranks,
+       .accounts_for = {"update-differs", "replicas-diverged", "gradient-not-the-mean"},
+       .detect =
+           [](const Run& run) {
+             return unreduced_gradients(
+                 run, false,
+                 are_alone(run)               ? ", since the engine's group holds this rank alone"
+                 : is_told_not_to_reduce(run) ? ", since the engine was told not to reduce (NoSync)"
+                                              : "");
+           }},
+      // The same where a distributed gradient engine took the parameters over: its forward was not
+      // called.
+      {.slug = "forward-bypasses-wrapper",
+       .equation = Equation::mean_gradient,
+       .needs = {"engine", "parameters", "local_gradients", "reduced_gradients"},
+       .participants = Participants::ranks,
+       .stage = Stage::ranks_differ,
+       .accounts_for = {"update-differs", "replicas-diverged", "gradient-not-the-mean"},
+       .detect =
+           [](const Run& run) {
+             return unreduced_gradients(
+                 run, true, ", though a distributed gradient engine holds the parameters");
+           }},
+      // Needs parameters after updates. Rule: they differ across ranks at some step and are not
+      // equal again later. Advice: all of them loaded weights after their last update, and end with other ones
+      // (`training_state`). Where gradients are not reduced and the replicas may be averaged unseen, as in
+      // no-gradient-sync, only a parameter that stays apart when others are made equal; and, as advice, replicas that
+      // a run ends with.
+      {.slug = "replicas-diverged",
+       .equation = Equation::equal_after,
+       .whole = true,
+       .needs = {"parameters"},
+       .participants = Participants::ranks,
+       .generic = true,
+       .detect = replicas_diverged},
+  };
+}
+
+namespace {
 struct ReplicaDifference {
   std::int64_t step = -1;
   int tensor = -1;         // the first that differs; -1 = all are equal
@@ -77,13 +155,6 @@ std::optional<ReplicaDifference> divergence(const Run& run, const ReplicasByStep
   return first;
 }
 
-bool has_wrapper(const Run& run) {
-  for (const auto* rank : run.ranks)
-    for (const auto& at : rank->all<trace::Engine>())
-      if (at.event->kind == "distributed_data_parallel") return true;
-  return false;
-}
-
 // The last gradients of each update were to be left as they are: the engine, which looks when a forward begins,
 // had been told so by then. Where no forward was recorded, by the update.
 bool is_told_not_to_reduce(const trace::ParticipantTrace& rank) {
@@ -122,7 +193,7 @@ bool reduces_gradients_from(const Run& run, std::int64_t step) {
     any = true;
     if (!is_unreduced(gradients)) return true;
   }
-  return !any && has_wrapper(run);
+  return !any && has_ddp(run);
 }
 
 // A job that still runs may have trained no more than a probe that each rank throws away (trace/alone_before.h). One that
@@ -174,7 +245,7 @@ bool some_part_is_reduced(const Run& run) {
 // Replicas that go by their own gradients from an equal start; `with_wrapper` says which of the two
 // pitfalls that look so is asked about.
 Verdict unreduced_gradients(const Run& run, bool with_wrapper, const std::string& meaning) {
-  if ((has_wrapper(run) && !is_told_not_to_reduce(run) && !are_alone(run)) != with_wrapper)
+  if ((has_ddp(run) && !is_told_not_to_reduce(run) && !are_alone(run)) != with_wrapper)
     return with_wrapper ? not_triggered("no distributed gradient engine took the parameters over")
                         : not_applicable("a distributed gradient engine reduces the gradients");
   if (with_wrapper && waited_for(run)) return clean();  // unused-parameter
@@ -324,75 +395,4 @@ Verdict replicas_diverged(const Run& run) {
 }
 
 }  // namespace
-
-std::vector<Detector> replicas_detectors() {
-  return {
-      // Rule: shapes or dtypes differ. Names may differ.
-      {.slug = "parameters-differ-across-ranks",
-       .equation = Equation::equal_start,
-       .whole = true,
-       .needs = {"model"},
-       .participants = Participants::ranks,
-       .stage = Stage::ranks_differ,
-       .accounts_for = {"no-initial-broadcast", "inputs-differ", "update-differs",
-                        "replicas-diverged"},
-       .detect = parameters_differ_across_ranks},
-      // Needs every rank's parameters right before the first step. Rule: they differ beyond
-      // rounding; or, with an engine, those that the ranks go on with from a checkpoint do
-      // (`training_state`). Not fooled by equal seeds in place of a broadcast.
-      {.slug = "no-initial-broadcast",
-       .equation = Equation::equal_start,
-       .whole = true,
-       .needs = {"parameters"},
-       .participants = Participants::ranks,
-       .accounts_for = {"update-differs", "replicas-diverged"},
-       .detect = no_initial_broadcast},
-      // Needs parameters before and after updates, both gradients, no gradient engine. Rule:
-      // replicas start equal, each rank goes by its own gradient, and they are apart ever after.
-      // Not fooled by averaging the parameters after local steps: where equal ones were not
-      // recorded, collectives as large as the parameters after an update make it not_triggered; so does
-      // a run that has not ended, before its ranks share a model. With an engine, that was told not to
-      // reduce an update's last backward: then the ranks' gradients differ, and what came before may be
-      // reduced.
-      {.slug = "no-gradient-sync",
-       .equation = Equation::mean_gradient,
-       .needs = {"parameters", "local_gradients", "reduced_gradients"},
-       .participants = Participants::ranks,
-       .accounts_for = {"update-differs", "replicas-diverged", "gradient-not-the-mean"},
-       .detect =
-           [](const Run& run) {
-             return unreduced_gradients(
-                 run, false,
-                 are_alone(run)               ? ", since the engine's group holds this rank alone"
-                 : is_told_not_to_reduce(run) ? ", since the engine was told not to reduce (NoSync)"
-                                              : "");
-           }},
-      // The same where a distributed gradient engine took the parameters over: its forward was not
-      // called.
-      {.slug = "forward-bypasses-wrapper",
-       .equation = Equation::mean_gradient,
-       .needs = {"engine", "parameters", "local_gradients", "reduced_gradients"},
-       .participants = Participants::ranks,
-       .stage = Stage::ranks_differ,
-       .accounts_for = {"update-differs", "replicas-diverged", "gradient-not-the-mean"},
-       .detect =
-           [](const Run& run) {
-             return unreduced_gradients(
-                 run, true, ", though a distributed gradient engine holds the parameters");
-           }},
-      // Needs parameters after updates. Rule: they differ across ranks at some step and are not
-      // equal again later. Advice: all of them loaded weights after their last update, and end with other ones
-      // (`training_state`). Where gradients are not reduced and the replicas may be averaged unseen, as in
-      // no-gradient-sync, only a parameter that stays apart when others are made equal; and, as advice, replicas that
-      // a run ends with.
-      {.slug = "replicas-diverged",
-       .equation = Equation::equal_after,
-       .whole = true,
-       .needs = {"parameters"},
-       .participants = Participants::ranks,
-       .generic = true,
-       .detect = replicas_diverged},
-  };
-}
-
 }  // namespace lockstep::diagnose

@@ -7,7 +7,37 @@
 
 namespace lockstep::diagnose {
 namespace {
+Verdict restart_without_resume(const Run& run);
+Verdict restart_expected_by_default(const Run& run);
+}  // namespace
 
+std::vector<Detector> restarts_detectors() {
+  return {
+      // Needs `attempt` of two attempts, `training_state`, `pass_begin`, and `pass_end` or a next
+      // pass. Rule: a later attempt began with an epoch after which the state had been saved, and
+      // loaded nothing.
+      {.slug = "restart-without-resume",
+       .equation = Equation::saved_is_held,
+       .needs = {"attempt", "training_state", "pass_begin"},
+       .participants = Participants::ranks,
+       .fewest = 1,
+       .complete = false,
+       .detect = restart_without_resume},
+      // Needs `attempt` (by which a program says that it is made for restarts), `training_state`
+      // and the launcher's trace. Rule: a job that saves its state ended with a rank's failure, and
+      // its launcher was to start it once only.
+      {.slug = "restart-expected-by-default",
+       .equation = Equation::saved_is_held,
+       .needs = {"attempt", "rank_end"},
+       .participants = Participants::ranks,
+       .fewest = 1,
+       .complete = false,
+       .stage = Stage::failure,
+       .detect = restart_expected_by_default},
+  };
+}
+
+namespace {
 // What one rank did in its attempts.
 struct Story {
   std::vector<std::int64_t> attempts;  // restart counts, in order
@@ -105,31 +135,4 @@ Verdict restart_expected_by_default(const Run& run) {
 }
 
 }  // namespace
-
-std::vector<Detector> restarts_detectors() {
-  return {
-      // Needs `attempt` of two attempts, `training_state`, `pass_begin`, and `pass_end` or a next
-      // pass. Rule: a later attempt began with an epoch after which the state had been saved, and
-      // loaded nothing.
-      {.slug = "restart-without-resume",
-       .equation = Equation::saved_is_held,
-       .needs = {"attempt", "training_state", "pass_begin"},
-       .participants = Participants::ranks,
-       .fewest = 1,
-       .complete = false,
-       .detect = restart_without_resume},
-      // Needs `attempt` (by which a program says that it is made for restarts), `training_state`
-      // and the launcher's trace. Rule: a job that saves its state ended with a rank's failure, and
-      // its launcher was to start it once only.
-      {.slug = "restart-expected-by-default",
-       .equation = Equation::saved_is_held,
-       .needs = {"attempt", "rank_end"},
-       .participants = Participants::ranks,
-       .fewest = 1,
-       .complete = false,
-       .stage = Stage::failure,
-       .detect = restart_expected_by_default},
-  };
-}
-
 }  // namespace lockstep::diagnose

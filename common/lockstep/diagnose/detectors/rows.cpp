@@ -10,7 +10,29 @@
 
 namespace lockstep::diagnose {
 namespace {
+std::vector<Finding> overlapping_rows(const Run& run);
+}  // namespace
 
+std::vector<Detector> rows_detectors() {
+  return {
+      // Needs `rows` of all ranks, or `other_rows` of a module beside the recorded model. Rule: in stretches of steps
+      // in which no rank is given a sample twice, taken together, many samples are given to several ranks: 8 for each
+      // rank, a fiftieth of all, and, where not all are shared, four times as many as ranks share that draw with
+      // replacement. How many these share is known from how often a rank repeats a sample. A violation where each
+      // rank's model is given all that the others' are, else advice. Not fooled by later passes, in which shares are
+      // dealt anew, nor by padding; blind where samples are augmented, or equal ones are common.
+      {.slug = "shares-of-data-overlap",
+       .equation = Equation::own_samples,
+       .whole = true,
+       .needs = {"rows"},
+       .participants = Participants::ranks,
+       .generic = true,
+       .accounts_for = {"same-gradients"},
+       .detect = [](const Run& run) { return among_replicas(run, overlapping_rows); }},
+  };
+}
+
+namespace {
 // A shared sample was given to several ranks. So many of them are enough, for each rank of the job:
 constexpr std::int64_t kEnoughARank = 8;
 // A rank that draws at random shares samples with each other rank as often as it repeats its own.
@@ -173,24 +195,4 @@ std::vector<Finding> overlapping_rows(const Run& run) {
 }
 
 }  // namespace
-
-std::vector<Detector> rows_detectors() {
-  return {
-      // Needs `rows` of all ranks, or `other_rows` of a module beside the recorded model. Rule: in stretches of steps
-      // in which no rank is given a sample twice, taken together, many samples are given to several ranks: 8 for each
-      // rank, a fiftieth of all, and, where not all are shared, four times as many as ranks share that draw with
-      // replacement. How many these share is known from how often a rank repeats a sample. A violation where each
-      // rank's model is given all that the others' are, else advice. Not fooled by later passes, in which shares are
-      // dealt anew, nor by padding; blind where samples are augmented, or equal ones are common.
-      {.slug = "shares-of-data-overlap",
-       .equation = Equation::own_samples,
-       .whole = true,
-       .needs = {"rows"},
-       .participants = Participants::ranks,
-       .generic = true,
-       .accounts_for = {"same-gradients"},
-       .detect = [](const Run& run) { return among_replicas(run, overlapping_rows); }},
-  };
-}
-
 }  // namespace lockstep::diagnose

@@ -8,7 +8,28 @@
 
 namespace lockstep::diagnose {
 namespace {
+Verdict samples_differ(const Run& run);
+}  // namespace
 
+std::vector<Detector> same_samples_detectors() {
+  return {
+      // Advice. Needs `contents`, or `samples` and `rows`, of all ranks over two passes or more. Rule: a position that
+      // one rank draws in one pass and another rank in another pass has other numbers there, for 4 samples or more; and
+      // where a rank draws one again it always has the same numbers, often enough (10 times as often as one in how many
+      // differ) that augmentation does not explain it. Not fooled by augmentation, nor by ranks that count their own
+      // shares from 0. Numbers that each rank draws once and keeps, and kernels that round otherwise on another
+      // processor, look the same. Blind where shares stay the same in all passes.
+      {.slug = "samples-differ-across-ranks",
+       .equation = Equation::own_samples,
+       .needs = {"samples"},
+       .participants = Participants::ranks,
+       .generic = true,
+       .accounts_for = {"losses-differ", "inputs-differ"},
+       .detect = samples_differ},
+  };
+}
+
+namespace {
 // A sample as a rank was given it at first.
 struct Given {
   std::int64_t hash = 0, step = 0;
@@ -170,23 +191,4 @@ Verdict samples_differ(const Run& run) {
 }
 
 }  // namespace
-
-std::vector<Detector> same_samples_detectors() {
-  return {
-      // Advice. Needs `contents`, or `samples` and `rows`, of all ranks over two passes or more. Rule: a position that
-      // one rank draws in one pass and another rank in another pass has other numbers there, for 4 samples or more; and
-      // where a rank draws one again it always has the same numbers, often enough (10 times as often as one in how many
-      // differ) that augmentation does not explain it. Not fooled by augmentation, nor by ranks that count their own
-      // shares from 0. Numbers that each rank draws once and keeps, and kernels that round otherwise on another
-      // processor, look the same. Blind where shares stay the same in all passes.
-      {.slug = "samples-differ-across-ranks",
-       .equation = Equation::own_samples,
-       .needs = {"samples"},
-       .participants = Participants::ranks,
-       .generic = true,
-       .accounts_for = {"losses-differ", "inputs-differ"},
-       .detect = samples_differ},
-  };
-}
-
 }  // namespace lockstep::diagnose

@@ -11,7 +11,68 @@
 
 namespace lockstep::diagnose {
 namespace {
+Verdict scheduler_stepped_per_rank(const Run& run);
+Verdict schedule_unit_mismatch(const Run& run);
+Verdict schedule_length_ignores_world_size(const Run& run);
+Verdict schedule_ends_elsewhere(const Run& run);
+}  // namespace
 
+// All need updates, and a schedule that says how many steps it was made for.
+std::vector<Detector> schedule_detectors() {
+  return {
+      // Rule: W steps for every update, and it is beyond its end before the run is. Not fooled by W steps for every
+      // update of a schedule that is W times as long.
+      {.slug = "scheduler-stepped-per-rank",
+       .equation = Equation::rates,
+       .whole = true,
+       .needs = {"schedule", "update"},
+       .participants = Participants::ranks,
+       .complete = false,
+       .accounts_for = {"schedule-ends-elsewhere"},
+       .detect = scheduler_stepped_per_rank},
+      // Rule: one step a pass, though it has as many as the run has updates, or about as many, over a thousand and
+      // over a hundred a pass; or one step an update, beyond its end, where the rate goes on changing. Needs passes,
+      // and a run that ended in order, for the former. Not fooled by a schedule made for passes, nor by a warm-up that
+      // ends and leaves the rate to the program. A run that stopped of itself after as many updates as its plan has
+      // passes looks the same; after about as many, not_triggered.
+      {.slug = "schedule-unit-mismatch",
+       .equation = Equation::rates,
+       .whole = true,
+       .needs = {"schedule", "update"},
+       .level = 2,
+       .participants = Participants::ranks,
+       .fewest = 1,
+       .complete = false,
+       .accounts_for = {"schedule-ends-elsewhere"},
+       .detect = schedule_unit_mismatch},
+      // Needs a run that ended in order. Rule: at its pace the schedule would take W times as many updates as the run.
+      // Where it does not say how long it is: its rates fall in a line, or along a cosine, that ends there.
+      // Not fooled by one that counts all ranks' samples, whose pace is their number, nor by a run that was killed;
+      // one that stopped of itself after exactly 1/W of its plan looks the same, so it is advice where the optimizer
+      // was saved after the last update.
+      {.slug = "schedule-length-ignores-world-size",
+       .equation = Equation::rates,
+       .needs = {"schedule", "update"},
+       .participants = Participants::ranks,
+       .complete = false,
+       .accounts_for = {"schedule-ends-elsewhere"},
+       .detect = schedule_length_ignores_world_size},
+      // Advice. Rule: one and a half steps an update or more, and beyond its end before the run is; or always as many,
+      // and the run ended in order, and the schedule has gone at most 0.55 of its way; or it has about as many steps
+      // as the run has updates, 16 at least, and takes less than a quarter of them. Not fooled by a run that stopped
+      // somewhat early, or by one step an update beyond the end, as after a warm-up.
+      {.slug = "schedule-ends-elsewhere",
+       .equation = Equation::rates,
+       .needs = {"schedule", "update"},
+       .participants = Participants::ranks,
+       .fewest = 1,
+       .complete = false,
+       .generic = true,
+       .detect = schedule_ends_elsewhere},
+  };
+}
+
+namespace {
 // Made for as many updates as the run has; or for more steps than anyone plans passes who makes a hundredth of them.
 bool is_made_for_no_passes(const Course& course) {
   return course.length == course.updates() ||
@@ -179,60 +240,4 @@ Verdict schedule_ends_elsewhere(const Run& run) {
 }
 
 }  // namespace
-
-// All need updates, and a schedule that says how many steps it was made for.
-std::vector<Detector> schedule_detectors() {
-  return {
-      // Rule: W steps for every update, and it is beyond its end before the run is. Not fooled by W steps for every
-      // update of a schedule that is W times as long.
-      {.slug = "scheduler-stepped-per-rank",
-       .equation = Equation::rates,
-       .whole = true,
-       .needs = {"schedule", "update"},
-       .participants = Participants::ranks,
-       .complete = false,
-       .accounts_for = {"schedule-ends-elsewhere"},
-       .detect = scheduler_stepped_per_rank},
-      // Rule: one step a pass, though it has as many as the run has updates, or about as many, over a thousand and
-      // over a hundred a pass; or one step an update, beyond its end, where the rate goes on changing. Needs passes,
-      // and a run that ended in order, for the former. Not fooled by a schedule made for passes, nor by a warm-up that
-      // ends and leaves the rate to the program. A run that stopped of itself after as many updates as its plan has
-      // passes looks the same; after about as many, not_triggered.
-      {.slug = "schedule-unit-mismatch",
-       .equation = Equation::rates,
-       .whole = true,
-       .needs = {"schedule", "update"},
-       .level = 2,
-       .participants = Participants::ranks,
-       .fewest = 1,
-       .complete = false,
-       .accounts_for = {"schedule-ends-elsewhere"},
-       .detect = schedule_unit_mismatch},
-      // Needs a run that ended in order. Rule: at its pace the schedule would take W times as many updates as the run.
-      // Where it does not say how long it is: its rates fall in a line, or along a cosine, that ends there.
-      // Not fooled by one that counts all ranks' samples, whose pace is their number, nor by a run that was killed;
-      // one that stopped of itself after exactly 1/W of its plan looks the same, so it is advice where the optimizer
-      // was saved after the last update.
-      {.slug = "schedule-length-ignores-world-size",
-       .equation = Equation::rates,
-       .needs = {"schedule", "update"},
-       .participants = Participants::ranks,
-       .complete = false,
-       .accounts_for = {"schedule-ends-elsewhere"},
-       .detect = schedule_length_ignores_world_size},
-      // Advice. Rule: one and a half steps an update or more, and beyond its end before the run is; or always as many,
-      // and the run ended in order, and the schedule has gone at most 0.55 of its way; or it has about as many steps
-      // as the run has updates, 16 at least, and takes less than a quarter of them. Not fooled by a run that stopped
-      // somewhat early, or by one step an update beyond the end, as after a warm-up.
-      {.slug = "schedule-ends-elsewhere",
-       .equation = Equation::rates,
-       .needs = {"schedule", "update"},
-       .participants = Participants::ranks,
-       .fewest = 1,
-       .complete = false,
-       .generic = true,
-       .detect = schedule_ends_elsewhere},
-  };
-}
-
 }  // namespace lockstep::diagnose

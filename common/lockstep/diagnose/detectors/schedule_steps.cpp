@@ -8,7 +8,47 @@
 
 namespace lockstep::diagnose {
 namespace {
+Verdict schedule_stepped_again(const Run& run);
+Verdict optimizer_without_schedule(const Run& run);
+Verdict schedule_begins_anew(const Run& run);
+}  // namespace
 
+std::vector<Detector> schedule_steps_detectors() {
+  return {
+      // Advice. Rule: a schedule that does not say how long it is always takes several steps an update. Not as many as
+      // there are ranks: then it may count the batches of all of them (a reading of the ledger).
+      {.slug = "schedule-stepped-again",
+       .equation = Equation::rates,
+       .needs = {"schedule", "update"},
+       .participants = Participants::ranks,
+       .fewest = 1,
+       .complete = false,
+       .generic = true,
+       .detect = schedule_stepped_again},
+      // Advice. Rule: two schedules of a kind step one optimizer's rates, and another one that trains has none.
+      {.slug = "optimizer-without-schedule",
+       .equation = Equation::rates,
+       .needs = {"configuration", "update"},
+       .participants = Participants::ranks,
+       .fewest = 1,
+       .complete = false,
+       .generic = true,
+       .detect = optimizer_without_schedule},
+      // Advice. Rule: the last attempt goes on with a later pass, and its schedule, which is as long, takes its first
+      // steps again; or a rank goes on so from a checkpoint that it saved later in its schedule. Not fooled by an attempt
+      // that begins with the first pass again.
+      {.slug = "schedule-begins-anew",
+       .equation = Equation::rates,
+       .needs = {"schedule", "update"},
+       .participants = Participants::ranks,
+       .fewest = 1,
+       .complete = false,
+       .generic = true,
+       .detect = schedule_begins_anew},
+  };
+}
+
+namespace {
 Verdict schedule_stepped_again(const Run& run) {
   const auto course = course_of(*run.ranks.front());
   if (course.length > 0) return clean();  // schedule-ends-elsewhere looks at it
@@ -111,40 +151,4 @@ Verdict schedule_begins_anew(const Run& run) {
 }
 
 }  // namespace
-
-std::vector<Detector> schedule_steps_detectors() {
-  return {
-      // Advice. Rule: a schedule that does not say how long it is always takes several steps an update. Not as many as
-      // there are ranks: then it may count the batches of all of them (a reading of the ledger).
-      {.slug = "schedule-stepped-again",
-       .equation = Equation::rates,
-       .needs = {"schedule", "update"},
-       .participants = Participants::ranks,
-       .fewest = 1,
-       .complete = false,
-       .generic = true,
-       .detect = schedule_stepped_again},
-      // Advice. Rule: two schedules of a kind step one optimizer's rates, and another one that trains has none.
-      {.slug = "optimizer-without-schedule",
-       .equation = Equation::rates,
-       .needs = {"configuration", "update"},
-       .participants = Participants::ranks,
-       .fewest = 1,
-       .complete = false,
-       .generic = true,
-       .detect = optimizer_without_schedule},
-      // Advice. Rule: the last attempt goes on with a later pass, and its schedule, which is as long, takes its first
-      // steps again; or a rank goes on so from a checkpoint that it saved later in its schedule. Not fooled by an attempt
-      // that begins with the first pass again.
-      {.slug = "schedule-begins-anew",
-       .equation = Equation::rates,
-       .needs = {"schedule", "update"},
-       .participants = Participants::ranks,
-       .fewest = 1,
-       .complete = false,
-       .generic = true,
-       .detect = schedule_begins_anew},
-  };
-}
-
 }  // namespace lockstep::diagnose

@@ -12,7 +12,39 @@
 
 namespace lockstep::diagnose {
 namespace {
+std::vector<Finding> configuration(const Run& run);
+std::vector<Finding> optimizers(const Run& run);
+}  // namespace
 
+std::vector<Detector> setup_detectors() {
+  return {
+      // Rule: a setting of a submodule or of the gradient engine that all of them have differs, such
+      // as a dropout's p. Advice: one of the loss, such as its weights of classes, or of a train loader, a version, a
+      // variable of the environment, or a number that the program computes with, or a setting, and does not change.
+      // Not fooled by such numbers that are whole on all ranks, as counts are, nor by whole settings that follow the
+      // ranks' numbers, as a seed does.
+      {.slug = "configuration-differs",
+       .equation = Equation::equal_settings,
+       .whole = true,
+       .needs = {"configuration"},
+       .participants = Participants::ranks,
+       .generic = true,
+       .detect = [](const Run& run) { return among_replicas(run, configuration); }},
+      // The same of an optimizer's parameter group: its type, or an option such as the weight
+      // decay; or the norm to clip to, which is advice as long as parameters are equal. Not fooled
+      // by ranks that have groups of their own.
+      {.slug = "optimizer-differs",
+       .equation = Equation::equal_settings,
+       .whole = true,
+       .needs = {"configuration"},
+       .participants = Participants::ranks,
+       .generic = true,
+       .accounts_for = {"update-differs", "replicas-diverged", "gradient-not-the-mean"},
+       .detect = [](const Run& run) { return among_replicas(run, optimizers); }},
+  };
+}
+
+namespace {
 using Settings = std::map<std::string, std::string>;
 
 // As the last attempt has it. What a program sets up again, such as a second model, is not looked at.
@@ -188,33 +220,4 @@ std::vector<Finding> optimizers(const Run& run) {
 }
 
 }  // namespace
-
-std::vector<Detector> setup_detectors() {
-  return {
-      // Rule: a setting of a submodule or of the gradient engine that all of them have differs, such
-      // as a dropout's p. Advice: one of the loss, such as its weights of classes, or of a train loader, a version, a
-      // variable of the environment, or a number that the program computes with, or a setting, and does not change.
-      // Not fooled by such numbers that are whole on all ranks, as counts are, nor by whole settings that follow the
-      // ranks' numbers, as a seed does.
-      {.slug = "configuration-differs",
-       .equation = Equation::equal_settings,
-       .whole = true,
-       .needs = {"configuration"},
-       .participants = Participants::ranks,
-       .generic = true,
-       .detect = [](const Run& run) { return among_replicas(run, configuration); }},
-      // The same of an optimizer's parameter group: its type, or an option such as the weight
-      // decay; or the norm to clip to, which is advice as long as parameters are equal. Not fooled
-      // by ranks that have groups of their own.
-      {.slug = "optimizer-differs",
-       .equation = Equation::equal_settings,
-       .whole = true,
-       .needs = {"configuration"},
-       .participants = Participants::ranks,
-       .generic = true,
-       .accounts_for = {"update-differs", "replicas-diverged", "gradient-not-the-mean"},
-       .detect = [](const Run& run) { return among_replicas(run, optimizers); }},
-  };
-}
-
 }  // namespace lockstep::diagnose

@@ -7,7 +7,63 @@
 
 namespace lockstep::diagnose {
 namespace {
+Verdict no_sharding(const Run& run);
+Verdict stream_not_sharded(const Run& run);
+Verdict sharded_twice(const Run& run);
+Verdict shards_overlap(const Run& run);
+}  // namespace
 
+std::vector<Detector> sharding_detectors() {
+  return {
+      // Needs samples of ranks that train together (a collective after training began, or an
+      // engine). Rule: in a pass, all ranks draw the same ids, more than a share of N/W, each once;
+      // or all of them the same share. Not fooled by evaluation on all ranks, by ranks that
+      // draw at random with replacement, nor by equal ids in different data sets.
+      {.slug = "no-sharding",
+       .equation = Equation::own_samples,
+       .whole = true,
+       .needs = {"dataset", "pass_begin", "samples", "pass_end"},
+       .accounts_for = {"same-gradients", "same-inputs", "shares-of-data-overlap"},
+       .detect = no_sharding},
+      // Rule: within a pass each rank draws each of its ids equally often, more than once; and all
+      // ranks draw the same ids and train together, or the repeats come as whole batches next to
+      // each other (workers of one loader). Not fooled by drawing with replacement, where ids
+      // repeat unequally, nor by a batch or a few trained again and again: of each rank's batches
+      // more must differ than an id has repeats. Every batch repeated on purpose looks the same and
+      // is named. Or, where ids are hashes of content: all ranks draw the same, of which most come
+      // once. Not fooled by data of a few values; where augmentation hides it, not_triggered.
+      {.slug = "stream-not-sharded",
+       .equation = Equation::own_samples,
+       .whole = true,
+       .needs = {"pass_begin", "samples", "pass_end"},
+       .fewest = 1,
+       .accounts_for = {"same-gradients", "same-inputs", "shares-of-data-overlap"},
+       .detect = stream_not_sharded},
+      // Rule: each rank holds only a part of the data set and draws exactly 1/W of that part in
+      // every pass, rounded up or down, no id on two ranks; or each holds a data set of its own, and
+      // draws 1/W of that. Not fooled by ranks that draw all of their own part, nor by passes that
+      // stop early, unless at exactly 1/W. As many whole batches as fit into 1/W may be either
+      // (drop_last): not_triggered. Advice where each rank can reach all samples, and draws exactly
+      // 1/W of its share in every pass, the last batch smaller than the others.
+      {.slug = "sharded-twice",
+       .equation = Equation::own_samples,
+       .needs = {"dataset", "pass_begin", "samples", "pass_end"},
+       .detect = sharded_twice},
+      // Needs samples and the size of the data set, of ranks that train together. Rule: in a pass
+      // each rank draws a share of the train data, no sample twice, in the same epoch and from an
+      // equally indexed set; together they draw W samples or more again, though others were not
+      // drawn. Advice: that each rank shuffles for itself may be a choice. Not fooled by ranks that
+      // draw with repeats in any pass, or another number of samples. Of a stream, whose size is not
+      // known: no rank draws a sample twice, and several ranks draw a twentieth of them.
+      {.slug = "shards-overlap",
+       .equation = Equation::own_samples,
+       .needs = {"dataset", "pass_begin", "samples", "pass_end"},
+       .accounts_for = {"shares-of-data-overlap"},
+       .detect = shards_overlap},
+  };
+}
+
+namespace {
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
   return (a + b - 1) / b;
 }
@@ -323,55 +379,4 @@ Verdict shards_overlap(const Run& run) {
 }
 
 }  // namespace
-
-std::vector<Detector> sharding_detectors() {
-  return {
-      // Needs samples of ranks that train together (a collective after training began, or an
-      // engine). Rule: in a pass, all ranks draw the same ids, more than a share of N/W, each once;
-      // or all of them the same share. Not fooled by evaluation on all ranks, by ranks that
-      // draw at random with replacement, nor by equal ids in different data sets.
-      {.slug = "no-sharding",
-       .equation = Equation::own_samples,
-       .whole = true,
-       .needs = {"dataset", "pass_begin", "samples", "pass_end"},
-       .accounts_for = {"same-gradients", "same-inputs", "shares-of-data-overlap"},
-       .detect = no_sharding},
-      // Rule: within a pass each rank draws each of its ids equally often, more than once; and all
-      // ranks draw the same ids and train together, or the repeats come as whole batches next to
-      // each other (workers of one loader). Not fooled by drawing with replacement, where ids
-      // repeat unequally, nor by a batch or a few trained again and again: of each rank's batches
-      // more must differ than an id has repeats. Every batch repeated on purpose looks the same and
-      // is named. Or, where ids are hashes of content: all ranks draw the same, of which most come
-      // once. Not fooled by data of a few values; where augmentation hides it, not_triggered.
-      {.slug = "stream-not-sharded",
-       .equation = Equation::own_samples,
-       .whole = true,
-       .needs = {"pass_begin", "samples", "pass_end"},
-       .fewest = 1,
-       .accounts_for = {"same-gradients", "same-inputs", "shares-of-data-overlap"},
-       .detect = stream_not_sharded},
-      // Rule: each rank holds only a part of the data set and draws exactly 1/W of that part in
-      // every pass, rounded up or down, no id on two ranks; or each holds a data set of its own, and
-      // draws 1/W of that. Not fooled by ranks that draw all of their own part, nor by passes that
-      // stop early, unless at exactly 1/W. As many whole batches as fit into 1/W may be either
-      // (drop_last): not_triggered. Advice where each rank can reach all samples, and draws exactly
-      // 1/W of its share in every pass, the last batch smaller than the others.
-      {.slug = "sharded-twice",
-       .equation = Equation::own_samples,
-       .needs = {"dataset", "pass_begin", "samples", "pass_end"},
-       .detect = sharded_twice},
-      // Needs samples and the size of the data set, of ranks that train together. Rule: in a pass
-      // each rank draws a share of the train data, no sample twice, in the same epoch and from an
-      // equally indexed set; together they draw W samples or more again, though others were not
-      // drawn. Advice: that each rank shuffles for itself may be a choice. Not fooled by ranks that
-      // draw with repeats in any pass, or another number of samples. Of a stream, whose size is not
-      // known: no rank draws a sample twice, and several ranks draw a twentieth of them.
-      {.slug = "shards-overlap",
-       .equation = Equation::own_samples,
-       .needs = {"dataset", "pass_begin", "samples", "pass_end"},
-       .accounts_for = {"shares-of-data-overlap"},
-       .detect = shards_overlap},
-  };
-}
-
 }  // namespace lockstep::diagnose

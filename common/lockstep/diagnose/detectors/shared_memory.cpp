@@ -8,7 +8,25 @@
 
 namespace lockstep::diagnose {
 namespace {
+Verdict small_shared_memory(const Run& run);
+}  // namespace
 
+std::vector<Detector> shared_memory_detectors() {
+  return {
+      // Rule: a rank was refused what it reserves (ENOSPC), and did not end in order; or a bus
+      // error ends it, and it, or the ranks together, reserve more than there was. Not fooled by a
+      // small one in which all has room, by a rank that does without, nor by another death.
+      {.slug = "small-shared-memory",
+       .equation = Equation::one_job,
+       .needs = {"shared_memory"},
+       .fewest = 1,
+       .complete = false,
+       .stage = Stage::start,
+       .detect = small_shared_memory},
+  };
+}
+
+namespace {
 using trace::SharedMemory;
 
 struct Reservation {
@@ -79,20 +97,4 @@ Verdict small_shared_memory(const Run& run) {
 }
 
 }  // namespace
-
-std::vector<Detector> shared_memory_detectors() {
-  return {
-      // Rule: a rank was refused what it reserves (ENOSPC), and did not end in order; or a bus
-      // error ends it, and it, or the ranks together, reserve more than there was. Not fooled by a
-      // small one in which all has room, by a rank that does without, nor by another death.
-      {.slug = "small-shared-memory",
-       .equation = Equation::one_job,
-       .needs = {"shared_memory"},
-       .fewest = 1,
-       .complete = false,
-       .stage = Stage::start,
-       .detect = small_shared_memory},
-  };
-}
-
 }  // namespace lockstep::diagnose

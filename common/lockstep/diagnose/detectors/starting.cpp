@@ -10,7 +10,62 @@
 
 namespace lockstep::diagnose {
 namespace {
+Verdict fixed_port(const Run& run);
+Verdict wrong_network_interface(const Run& run);
+Verdict group_never_destroyed(const Run& run);
+Verdict spawn_under_launcher(const Run& run);
+Verdict every_rank_prepares_data(const Run& run);
+}  // namespace
 
+std::vector<Detector> starting_detectors() {
+  return {
+      // Of several tries the last counts, and none of a rank that joined a group all the same.
+      // Rule: a rank could not serve the store, since the port was taken. Under torchrun no rank
+      // serves it.
+      {.slug = "fixed-port",
+       .equation = Equation::one_job,
+       .needs = {"store_call"},
+       .fewest = 1,
+       .complete = false,
+       .stage = Stage::start,
+       .detect = fixed_port},
+      // Rule: a rank served the store, and others, neither much later nor much earlier than it,
+      // could not connect to where they went. To blame is the one that serves; or, where most came
+      // through, those that did not.
+      {.slug = "wrong-network-interface",
+       .equation = Equation::one_job,
+       .needs = {"store_call", "group"},
+       .complete = false,
+       .stage = Stage::start,
+       .detect = wrong_network_interface},
+      // Needs `store_call`, uses too, and the launcher's trace. Rule: a use of the store failed
+      // after the rank that served it had ended in order.
+      {.slug = "group-never-destroyed",
+       .equation = Equation::one_job,
+       .needs = {"store_call"},
+       .complete = false,
+       .stage = Stage::start,
+       .detect = group_never_destroyed},
+      // Rule: several ranks each started all processes of a job of several ranks.
+      {.slug = "spawn-under-launcher",
+       .equation = Equation::one_job,
+       .needs = {"spawn"},
+       .participants = Participants::ranks,
+       .complete = false,
+       .of_job = true,
+       .detect = spawn_under_launcher},
+      // Rule: several ranks write a file, and one of them, or a reader, came to it while another
+      // wrote. Advice where nobody found half a file (and, `placement`, both are on one node).
+      {.slug = "every-rank-prepares-data",
+       .equation = Equation::one_job,
+       .needs = {"data_file"},
+       .complete = false,
+       .stage = Stage::start,
+       .detect = every_rank_prepares_data},
+  };
+}
+
+namespace {
 using trace::StoreCall;
 
 struct StoreCallOfRank {
@@ -234,53 +289,4 @@ Verdict every_rank_prepares_data(const Run& run) {
 }
 
 }  // namespace
-
-std::vector<Detector> starting_detectors() {
-  return {
-      // Of several tries the last counts, and none of a rank that joined a group all the same.
-      // Rule: a rank could not serve the store, since the port was taken. Under torchrun no rank
-      // serves it.
-      {.slug = "fixed-port",
-       .equation = Equation::one_job,
-       .needs = {"store_call"},
-       .fewest = 1,
-       .complete = false,
-       .stage = Stage::start,
-       .detect = fixed_port},
-      // Rule: a rank served the store, and others, neither much later nor much earlier than it,
-      // could not connect to where they went. To blame is the one that serves; or, where most came
-      // through, those that did not.
-      {.slug = "wrong-network-interface",
-       .equation = Equation::one_job,
-       .needs = {"store_call", "group"},
-       .complete = false,
-       .stage = Stage::start,
-       .detect = wrong_network_interface},
-      // Needs `store_call`, uses too, and the launcher's trace. Rule: a use of the store failed
-      // after the rank that served it had ended in order.
-      {.slug = "group-never-destroyed",
-       .equation = Equation::one_job,
-       .needs = {"store_call"},
-       .complete = false,
-       .stage = Stage::start,
-       .detect = group_never_destroyed},
-      // Rule: several ranks each started all processes of a job of several ranks.
-      {.slug = "spawn-under-launcher",
-       .equation = Equation::one_job,
-       .needs = {"spawn"},
-       .participants = Participants::ranks,
-       .complete = false,
-       .of_job = true,
-       .detect = spawn_under_launcher},
-      // Rule: several ranks write a file, and one of them, or a reader, came to it while another
-      // wrote. Advice where nobody found half a file (and, `placement`, both are on one node).
-      {.slug = "every-rank-prepares-data",
-       .equation = Equation::one_job,
-       .needs = {"data_file"},
-       .complete = false,
-       .stage = Stage::start,
-       .detect = every_rank_prepares_data},
-  };
-}
-
 }  // namespace lockstep::diagnose

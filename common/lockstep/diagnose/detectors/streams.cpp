@@ -8,7 +8,27 @@
 
 namespace lockstep::diagnose {
 namespace {
+Verdict wrong_stream(const Run& run);
+}  // namespace
 
+std::vector<Detector> streams_detectors() {
+  return {
+      // Rule: a stream reads a buffer that another writes, or writes one that another uses, and
+      // nothing orders the two: one stream's order, events recorded and waited for, and the
+      // program's own waiting (happens-before, by vector clocks). Says so where it went well, too:
+      // which of them is first is chance. Not fooled by stream 0, the legacy default stream, which
+      // orders all others. Blind to what is not told: blocking streams, calls that synchronize on
+      // their own (trace.md).
+      {.slug = "wrong-stream",
+       .equation = Equation::mean_gradient,
+       .needs = {"stream_use"},
+       .fewest = 1,
+       .complete = false,
+       .detect = wrong_stream},
+  };
+}
+
+namespace {
 using trace::StreamUse;
 
 // The legacy default stream: what it is given waits for all that the others were given before, and they for it.
@@ -117,22 +137,4 @@ Verdict wrong_stream(const Run& run) {
 }
 
 }  // namespace
-
-std::vector<Detector> streams_detectors() {
-  return {
-      // Rule: a stream reads a buffer that another writes, or writes one that another uses, and
-      // nothing orders the two: one stream's order, events recorded and waited for, and the
-      // program's own waiting (happens-before, by vector clocks). Says so where it went well, too:
-      // which of them is first is chance. Not fooled by stream 0, the legacy default stream, which
-      // orders all others. Blind to what is not told: blocking streams, calls that synchronize on
-      // their own (trace.md).
-      {.slug = "wrong-stream",
-       .equation = Equation::mean_gradient,
-       .needs = {"stream_use"},
-       .fewest = 1,
-       .complete = false,
-       .detect = wrong_stream},
-  };
-}
-
 }  // namespace lockstep::diagnose

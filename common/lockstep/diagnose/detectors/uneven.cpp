@@ -9,7 +9,37 @@
 
 namespace lockstep::diagnose {
 namespace {
+Verdict uneven_batches(const Run& run);
+Verdict local_early_stop(const Run& run);
+}  // namespace
 
+std::vector<Detector> uneven_detectors() {
+  return {
+      // Rule: some ranks have drawn more batches than others whose last pass has ended, and wait in
+      // a collective that those never entered. Named are the odd ones out of the first pass in
+      // which their numbers of batches differ, and the step of its first batch that is too many:
+      // where they stand may be passes later. Not fooled by Join, where the ranks that are done
+      // take part; by unequal batches that end in order; nor by a rank that failed in between.
+      {.slug = "uneven-batches",
+       .equation = Equation::same_calls,
+       .needs = {"pass_begin", "samples", "pass_end"},
+       .participants = Participants::ranks,
+       .stage = Stage::ranks_differ,
+       .accounts_for = {"update-differs", "configuration-differs"},
+       .detect = uneven_batches},
+      // Rule: by the decision "stop" of the same number, ranks went apart. Without decisions: as
+      // uneven-batches, but in each pass that all began they have equally many, and some ended in
+      // order where others began one more.
+      {.slug = "local-early-stop",
+       .equation = Equation::same_calls,
+       .level = 2,
+       .participants = Participants::ranks,
+       .stage = Stage::membership,
+       .detect = local_early_stop},
+  };
+}
+
+namespace {
 // A rank's last collective, if it never ended or failed.
 const trace::Collective* stuck_in(const trace::ParticipantTrace& rank) {
   const auto calls = rank.all<trace::Collective>();
@@ -206,31 +236,4 @@ Verdict local_early_stop(const Run& run) {
 }
 
 }  // namespace
-
-std::vector<Detector> uneven_detectors() {
-  return {
-      // Rule: some ranks have drawn more batches than others whose last pass has ended, and wait in
-      // a collective that those never entered. Named are the odd ones out of the first pass in
-      // which their numbers of batches differ, and the step of its first batch that is too many:
-      // where they stand may be passes later. Not fooled by Join, where the ranks that are done
-      // take part; by unequal batches that end in order; nor by a rank that failed in between.
-      {.slug = "uneven-batches",
-       .equation = Equation::same_calls,
-       .needs = {"pass_begin", "samples", "pass_end"},
-       .participants = Participants::ranks,
-       .stage = Stage::ranks_differ,
-       .accounts_for = {"update-differs", "configuration-differs"},
-       .detect = uneven_batches},
-      // Rule: by the decision "stop" of the same number, ranks went apart. Without decisions: as
-      // uneven-batches, but in each pass that all began they have equally many, and some ended in
-      // order where others began one more.
-      {.slug = "local-early-stop",
-       .equation = Equation::same_calls,
-       .level = 2,
-       .participants = Participants::ranks,
-       .stage = Stage::membership,
-       .detect = local_early_stop},
-  };
-}
-
 }  // namespace lockstep::diagnose

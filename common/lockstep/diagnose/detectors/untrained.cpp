@@ -9,7 +9,29 @@
 
 namespace lockstep::diagnose {
 namespace {
+Verdict parameters_not_updated(const Run& run);
+}  // namespace
 
+std::vector<Detector> untrained_detectors() {
+  return {
+      // Rule: from the first recorded values to the last a parameter is the same to the bit, though each recorded
+      // gradient of it is more than rounding and other parameters move; or parameters that losses lead to, and that no
+      // engine and no optimizer is known to hold, have not changed by the end. Advice, since a program may train a part of a
+      // model and not say that the rest is frozen. Not fooled by a group whose rate is zero, by a bias
+      // before BatchNorm, whose gradient is zero but for rounding, nor by parameters of 16 or 8 bits, whose updates may
+      // be rounded to nothing. A violation: parameters that never get a gradient, where a reentrant activation checkpoint
+      // was given inputs without one.
+      {.slug = "parameters-not-updated",
+       .equation = Equation::all_moved,
+       .whole = true,
+       .needs = {"model", "parameters", "local_gradients", "update"},
+       .fewest = 1,
+       .generic = true,
+       .detect = parameters_not_updated},
+  };
+}
+
+namespace {
 using Values = std::vector<trace::Summary>;
 
 constexpr int kGradients = 4;  // that were recorded, at the least
@@ -157,24 +179,4 @@ Verdict parameters_not_updated(const Run& run) {
 }
 
 }  // namespace
-
-std::vector<Detector> untrained_detectors() {
-  return {
-      // Rule: from the first recorded values to the last a parameter is the same to the bit, though each recorded
-      // gradient of it is more than rounding and other parameters move; or parameters that losses lead to, and that no
-      // engine and no optimizer is known to hold, have not changed by the end. Advice, since a program may train a part of a
-      // model and not say that the rest is frozen. Not fooled by a group whose rate is zero, by a bias
-      // before BatchNorm, whose gradient is zero but for rounding, nor by parameters of 16 or 8 bits, whose updates may
-      // be rounded to nothing. A violation: parameters that never get a gradient, where a reentrant activation checkpoint
-      // was given inputs without one.
-      {.slug = "parameters-not-updated",
-       .equation = Equation::all_moved,
-       .whole = true,
-       .needs = {"model", "parameters", "local_gradients", "update"},
-       .fewest = 1,
-       .generic = true,
-       .detect = parameters_not_updated},
-  };
-}
-
 }  // namespace lockstep::diagnose

@@ -10,7 +10,27 @@
 
 namespace lockstep::diagnose {
 namespace {
+Verdict update_differs(const Run& run);
+}  // namespace
 
+std::vector<Detector> updates_detectors() {
+  return {
+      // Needs `update` of every rank, and an engine `distributed_data_parallel` on all, or parameters that stay equal,
+      // or are averaged after updates: without the engine it is advice. Rule: the first of: ranks update with different
+      // learning rates; equal parameters and equal reduced gradients give different parameters; in a pass ranks made
+      // different numbers of updates with equally many batches; parameters that all get the same gradients move otherwise.
+      {.slug = "update-differs",
+       .equation = Equation::all_moved,
+       .whole = true,
+       .needs = {"update"},
+       .participants = Participants::ranks,
+       .generic = true,
+       .accounts_for = {"replicas-diverged", "parameters-not-updated"},
+       .detect = update_differs},
+  };
+}
+
+namespace {
 // The ranks were equal at the start and after two updates, or more, of which each moved them.
 bool stay_equal(const ReplicasByStep& steps) {
   const std::vector<trace::Summary>* before = nullptr;
@@ -151,22 +171,4 @@ Verdict update_differs(const Run& run) {
 }
 
 }  // namespace
-
-std::vector<Detector> updates_detectors() {
-  return {
-      // Needs `update` of every rank, and an engine `distributed_data_parallel` on all, or parameters that stay equal,
-      // or are averaged after updates: without the engine it is advice. Rule: the first of: ranks update with different
-      // learning rates; equal parameters and equal reduced gradients give different parameters; in a pass ranks made
-      // different numbers of updates with equally many batches; parameters that all get the same gradients move otherwise.
-      {.slug = "update-differs",
-       .equation = Equation::all_moved,
-       .whole = true,
-       .needs = {"update"},
-       .participants = Participants::ranks,
-       .generic = true,
-       .accounts_for = {"replicas-diverged", "parameters-not-updated"},
-       .detect = update_differs},
-  };
-}
-
 }  // namespace lockstep::diagnose
