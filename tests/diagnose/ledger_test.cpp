@@ -158,6 +158,32 @@ TEST(Ledger, ASumOfGradientsIsLeftOpen) {
   EXPECT_NE(line.reason.find("2 times the mean"), std::string::npos) << line.reason;
 }
 
+// Replicas go by their own gradients, and before every second update each is given the mean of all, or rank 0's.
+TEST(Ledger, ReplicasThatAreAveragedNeedNoMeanGradient) {
+  const auto summary = [](double value) {
+    const auto hash = static_cast<std::uint64_t>(1000 * value);
+    return std::vector{trace::Summary{hash, std::abs(value), {value, value, value, value}}};
+  };
+  const auto line = [&](bool mean) {
+    auto trace = empty_trace(2);
+    for (auto& rank : trace.ranks) {
+      const double own = rank.participant.rank == 0 ? 1 : 3;
+      record(rank, -1, trace::Parameters{summary(5)});
+      for (std::int64_t step = 0; step < 8; ++step) {
+        if (step > 0 && step % 2 == 0)
+          record(rank, step, trace::BeforeUpdate{true, summary(mean ? 2 : 1)});
+        record(rank, step, trace::LocalGradients{4, summary(own)});
+        record(rank, step, trace::ReducedGradients{summary(own)});
+        record(rank, step, trace::Update{{0.1}});
+        record(rank, step, trace::Parameters{summary(own)});
+      }
+    }
+    return line_of(ledger_of(trace), Equation::mean_gradient);
+  };
+  EXPECT_EQ(line(true).standing, Standing::idle) << line(true).reason;
+  EXPECT_NE(line(false).standing, Standing::idle);
+}
+
 TEST(Ledger, BatchesThatComeAgainInOneOrderAreLeftOpen) {
   const auto given = [](std::int64_t period) {
     auto trace = empty_trace(2);

@@ -1,4 +1,5 @@
 #include <lockstep/diagnose/averaging.h>
+#include <lockstep/diagnose/tolerance.h>
 
 #include <algorithm>
 #include <iterator>
@@ -88,6 +89,23 @@ bool are_averaged(const Run& run) {
     times += are_brought_together(before, step) ? 1 : 0;
   }
   return times >= kOften;
+}
+
+bool take_their_mean(const Run& run) {
+  if (!run.once(are_averaged)) return false;
+  const auto before = by_step<trace::BeforeUpdate>(run);
+  int times = 0;
+  for (const auto& [step, replicas] : replicas_by_step(run)) {
+    if (groups_of_equal(replicas).tensor < 0 || !are_brought_together(before, step + 1)) continue;
+    std::vector<Vector> vectors;
+    for (const auto* replica : replicas)
+      if (auto vector = vector_of(*replica)) vectors.push_back(*std::move(vector));
+    const auto given = vector_of(before.at(step + 1).front()->values);
+    if (!given || vectors.size() != replicas.size() || distance(*given, mean(vectors)) > kRounding)
+      return false;
+    ++times;
+  }
+  return times > 0;
 }
 
 namespace {

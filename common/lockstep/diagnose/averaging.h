@@ -18,6 +18,9 @@ bool are_brought_together(const BeforeUpdates& before, std::int64_t step);
 // The ranks' parameters differed after updates, and were equal before the next ones: something averages them.
 bool are_averaged(const Run& run);
 
+// are_averaged(), and what they are given is the mean of what they were, as far as that was recorded: once at least.
+bool take_their_mean(const Run& run);
+
 // Each rank's optimizer holds a part of the model, and after each update it sends that part to the others: as many numbers
 // by broadcasts of its own, or by all-gathers. (A sharded optimizer by hand.)
 bool send_their_parts(const Run& run);

@@ -1,3 +1,4 @@
+#include <lockstep/diagnose/averaging.h>
 #include <lockstep/diagnose/courses.h>
 #include <lockstep/diagnose/cuts.h>
 #include <lockstep/diagnose/gradients.h>
@@ -27,6 +28,7 @@ Maybe own_gradients(const Run& run) {
     const auto times = reduction_scale(step, kRounding);
     return times && is_near(*times, run.world_size, 0.01);
   };
+  if (own > 0 && take_their_mean(run)) return {};
   if (own > 0)
     return Reading{"each rank goes by its own gradient in " + std::to_string(own) + " of " +
                        plural(static_cast<std::int64_t>(steps.size()), "recorded update"),
