@@ -18,7 +18,7 @@ run_guide() {
 }
 
 guide_is_fresh() {
-  [[ -x "$GUIDE" && -z "$(find "$ROOT"/common/lockstep/{base,course,pages,diagnose/{nearest,equations}.cpp} -name '*.[ch]*' -newer "$GUIDE" -print -quit 2>&1)" ]]
+  [[ -x "$GUIDE" && -z "$(find "$ROOT"/common/lockstep/{base,course,report/page.cpp,diagnose/{nearest,equations}.cpp} -name '*.[ch]*' -newer "$GUIDE" -print -quit 2>&1)" ]]
 }
 
 build_guide() {

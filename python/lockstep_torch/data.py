@@ -17,11 +17,12 @@ from lockstep_torch.recording import Recording, in_place_of, listens, wrap
 
 @listens("what data are", early=True)
 def identities(here: Recording, loader: Any, size: int) -> tuple[int, int]:
-    """Only the first data set of a phase is kept."""
+    """Of the first passes alone: it takes a look at the data."""
     here.identified += 1
-    return samples.identities(loader, size) if here.identified <= 16 else (0, 0)
+    return samples.identities(loader, size) if here.identified <= IDENTIFIED else (0, 0)
 
 
+IDENTIFIED = 16  # passes
 UNKNOWN = 0, 0, 0  # of a data set
 MOST_OF_A_PASS = 8_192  # positions whose content is told, over all ranks
 MOST_CONTENTS = 65_536  # of this rank, in all passes
@@ -70,6 +71,9 @@ def pass_begins(here: Recording, loader: Any) -> None:
         deal = (samples.sampler_of(loader), attribute(loader, "batch_sampler"))
         epoch = next((each for each in (attribute(one, "epoch") for one in deal) if each is not None), 0)
         told = identities(loader, size) or (0, 0)
+        with contextlib.suppress(TypeError):  # of an object without weak references
+            if here.identified > IDENTIFIED:
+                told = here.sets.get(data, UNKNOWN)[1:]
         if samples.is_part(data, loader._index_sampler):
             size = min(size * samples.world_size(), samples.length(attribute(data, "dataset")))
         with contextlib.suppress(TypeError):  # of an object without weak references

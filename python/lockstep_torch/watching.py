@@ -19,6 +19,7 @@ from lockstep_torch import processes
 from lockstep_torch.saying import say
 
 WITHIN_S = 2  # a stalled job is ended
+CHILD_ANSWERS_S = 0.5  # where a loader's worker is; one that is stuck in the kernel never says
 SOON_NS = 40_000_000_000  # an order to end explains what ends: torchrun kills a rank 30 s after it was told
 ENDING = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT}
 # Those that tell a process about itself, or stop it, or that Python keeps. A terminal stops the whole group.
@@ -206,16 +207,16 @@ class Job:
                    and not processes.is_frozen(pid)}
         asked = places.ask(self.folder, parents)
 
-        def wait_for(ranks: list[int], child: str = "") -> None:
-            while time.monotonic() < until and not places.have_answered(self.folder, ranks, child):
+        def wait_for(ranks: list[int], end: float, child: str = "") -> None:
+            while time.monotonic() < min(end, until) and not places.have_answered(self.folder, ranks, child):
                 time.sleep(0.01)
-        wait_for(asked)
+        wait_for(asked, until)
         # One after another: they answer in their rank's file. What is asked here was forked, and has its handler.
         for child, rank in parents.items():
             if rank in asked and child not in asked and time.monotonic() < until:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(child, signal.SIGRTMIN)
-                wait_for([rank], str(child))
+                wait_for([rank], time.monotonic() + CHILD_ANSWERS_S, str(child))
         said = places.answered(self.folder)
         for number, pid in processes.ranks(self.folder):
             if pid in there:

@@ -73,7 +73,7 @@ class Command(unittest.TestCase):
         self.assertEqual((data["step"], data["after"]), (updates // 3, updates // 3 - 1))
         self.assertEqual(said["agree_until"], updates // 3 - 1)
         text = compare(self.first, self.faulty).stdout
-        self.assertIn(f"agree until step {said['agree_until']}, then they differ. They part first in this: BROKEN ranks draw "
+        self.assertIn(f"agree until step {said['agree_until']}, then they differ. They part first in this: differ ranks draw "
                       "different samples", flat(text))
         self.assertEqual([line for line in text.splitlines() if len(line) > 80 and " " in line.strip()], [])
 

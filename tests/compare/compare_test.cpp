@@ -620,7 +620,7 @@ TEST(Compare, TextFitsTheTerminalAndJsonHasTheSame) {
   EXPECT_THAT(
       text, testing::HasSubstr(
                 "They part first in this:\n"
-                "  BROKEN  the gradient is the mean of the ranks' own, of this step\n"
+                "  differ  the gradient is the mean of the ranks' own, of this step\n"
                 "            since step 1 (it held at step 0), rank 1: local gradient of weight0:\n"
                 "            norm "));
   EXPECT_THAT(text, testing::HasSubstr("  -       clipping sees the mean gradient"));

@@ -243,9 +243,19 @@ TEST(Ledger, SamplesThatDoNotCountAlikeAreLeftOpen) {
        }),
        "the loss of 12 divided by 12 on one rank, and of 20 divided by 20", 0);
   says(weights_line([&](int, auto) { return Backwards{{16, 15}}; }), "mean of 1 fewer numbers", 0);
-  // Right: whole windows, a short one that is divided by its own batches, a last batch that is smaller, and tokens.
+  // Right: whole windows, a short one that is divided by its own batches, a last batch that is smaller, tokens, a loss that
+  // is doubled, two losses, and a short window of longer texts.
   for (const auto& right :
-       {weights_line([&](int, auto) { return whole; }), weights_line([&](int, auto step) {
+       {weights_line([&](int, auto) { return whole; }), weights_line([&](int, auto) {
+          return Backwards{{32, 16}};
+        }),
+        weights_line([&](int, auto) {
+          return Backwards{{32, 32}, {32, 32}};
+        }),
+        weights_line([&](int, auto step) {
+          return step == 5 ? Backwards{{16, 17}, {16, 17}} : whole;
+        }),
+        weights_line([&](int, auto step) {
           return step == 5 ? Backwards{{16, 16}} : whole;
         }),
         weights_line([&](int rank, auto step) {
@@ -256,6 +266,24 @@ TEST(Ledger, SamplesThatDoNotCountAlikeAreLeftOpen) {
           return Backwards{{16, 496}};
         })})
     EXPECT_EQ(right.ranks, std::vector<int>{}) << right.reason;
+}
+
+// A GradScaler leaves its first step out: what replicas start from is none of it.
+TEST(Ledger, ReplicasStartBeforeAStepThatIsLeftOut) {
+  auto trace = Job(2).run();
+  for (auto& rank : trace.ranks) {
+    const auto first = std::ranges::find_if(
+        rank.events, [](const auto& event) { return event.template is<trace::LocalGradients>(); });
+    rank.events.insert(first, {first->time_ns, 0, trace::ScaledStep{65536, true, false}});
+  }
+  EXPECT_EQ(line_of(ledger_of(trace), Equation::equal_start).standing, Standing::held);
+}
+
+TEST(Ledger, AnEvaluationOfAllSamplesOnEachRankIsNoDoubt) {
+  Job job(2);
+  job.evaluation_order = [](int, int) { return Ids{0, 1, 2}; };
+  const auto line = line_of(ledger_of(without<trace::Metric>(job.run())), Equation::joined_figures);
+  EXPECT_EQ(line.reason.find("an evaluation drew"), std::string::npos) << line.reason;
 }
 
 TEST(Ledger, PassesThatAreLeftHalfWayAreLeftOpen) {

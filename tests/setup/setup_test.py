@@ -213,11 +213,11 @@ class SetupTest(unittest.TestCase):
 
     def test_the_first_answer_waits_for_a_compiler_only(self):
         source = self.tree / "common/lockstep/base/text.cpp"
-        for folder in ("base", "course", "pages", "diagnose"):
-            (self.tree / "common/lockstep" / folder).mkdir(parents=True)
         (self.tree / "CMakeLists.txt").touch()
-        (self.tree / "common/lockstep/diagnose/nearest.cpp").touch()
-        source.touch()
+        for file in ("base/text.cpp", "course/guide.cpp", "report/page.cpp", "diagnose/nearest.cpp", "diagnose/equations.cpp"):
+            self.assertTrue((ROOT / "common/lockstep" / file).is_file(), file)
+            (self.tree / "common/lockstep" / file).parent.mkdir(parents=True, exist_ok=True)
+            (self.tree / "common/lockstep" / file).touch()
         for command, compiled in ((["list"], 1), (["explain", "--symptom", "loss is nan"], 0), (["explain", "05"], 0),
                                   (["explain", "no-such"], 0), (["explain", "--help"], 0)):
             result = self.call(*command)

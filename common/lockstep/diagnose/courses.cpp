@@ -102,7 +102,9 @@ std::optional<double> steps_to_zero(const std::vector<double>& rates, std::size_
 
 }  // namespace
 
-std::optional<std::int64_t> end_of_curve(const std::vector<double>& rates) {
+std::optional<Curve> curve_of(const std::vector<double>& rates) {
+  const auto is_finite = [](double rate) { return std::isfinite(rate); };
+  if (!std::ranges::all_of(rates, is_finite)) return std::nullopt;
   const auto highest = std::max_element(rates.rbegin(), rates.rend());
   if (highest == rates.rend() || *highest <= 0) return std::nullopt;
   const auto first = static_cast<std::size_t>(rates.rend() - highest) - 1;
@@ -116,8 +118,8 @@ std::optional<std::int64_t> end_of_curve(const std::vector<double>& rates) {
   const auto cosine = steps_to_zero(
       rates, first, [](double share) { return (1 + std::cos(std::numbers::pi * share)) / 2; },
       [](double gone, double left) { return gone * std::numbers::pi / std::acos(2 * left - 1); });
-  const auto end = line ? line : cosine;
-  return end ? std::optional(std::llround(*end)) : std::nullopt;
+  if (const auto end = line ? line : cosine) return Curve{std::llround(*end), line.has_value()};
+  return std::nullopt;
 }
 
 }  // namespace lockstep::diagnose

@@ -37,7 +37,12 @@ std::optional<Course> course_of(const Run& run, Verdict* why);
 
 std::string made_for(const Course& course);  // "the schedule was made for 60 steps"
 
-// The update at which rates that fall in a line, or along half a cosine, come to 0; nothing where they fall otherwise.
-std::optional<std::int64_t> end_of_curve(const std::vector<double>& rates);
+// The update at which rates that fall in a line, or along half a cosine, come to 0. A line may be meant to end before.
+struct Curve {
+  std::int64_t end = 0;
+  bool is_line = false;
+};
+std::optional<Curve> curve_of(
+    const std::vector<double>& rates);  // nothing where they fall otherwise
 
 }  // namespace lockstep::diagnose

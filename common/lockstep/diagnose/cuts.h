@@ -1,4 +1,4 @@
-// One rank's events, cut at the borders that all rules go by: where an update, a pass or an attempt ends.
+// One rank's events, cut where an update, a pass or an attempt ends. (What ranks drew in their passes: passes.h.)
 #pragma once
 
 #include <lockstep/trace/reader.h>

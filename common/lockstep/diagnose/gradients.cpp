@@ -68,9 +68,7 @@ double distance(const Vector& a, const Vector& b) {
   return scale == 0 ? 0 : norm(minus(a, b)) / scale;
 }
 
-namespace {
-
-bool same_tensor(const trace::Summary& a, const trace::Summary& b) {
+bool are_alike(const trace::Summary& a, const trace::Summary& b) {
   if (a.hash == b.hash && a.norm == b.norm) return true;
   // Of two that are not finite nothing can be told; one alone has left the other.
   if (std::isfinite(a.norm) != std::isfinite(b.norm)) return false;
@@ -84,12 +82,10 @@ bool same_tensor(const trace::Summary& a, const trace::Summary& b) {
   return std::sqrt(square / trace::kSketch) <= kReplicaTolerance * std::max(a.norm, b.norm);
 }
 
-}  // namespace
-
 int first_difference(const std::vector<trace::Summary>& a, const std::vector<trace::Summary>& b) {
   if (a.size() != b.size()) return static_cast<int>(std::min(a.size(), b.size()));
   for (std::size_t i = 0; i < a.size(); ++i)
-    if (!same_tensor(a[i], b[i])) return static_cast<int>(i);
+    if (!are_alike(a[i], b[i])) return static_cast<int>(i);
   return -1;
 }
 

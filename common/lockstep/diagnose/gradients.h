@@ -5,7 +5,6 @@
 #include <lockstep/diagnose/evidence.h>
 
 #include <cstdint>
-#include <iterator>
 #include <map>
 #include <optional>
 #include <vector>
@@ -33,7 +32,9 @@ double angle(const Vector& a, const Vector& b);
 // Each lies within `tolerance` of the target.
 bool all_near(const std::vector<Vector>& vectors, const Vector& target, double tolerance);
 
-// The first tensor in which two replicas differ by more than kReplicaTolerance; -1 = none.
+// Within kReplicaTolerance.
+bool are_alike(const trace::Summary& a, const trace::Summary& b);
+// The first tensor in which two replicas are not; -1 = none.
 int first_difference(const std::vector<trace::Summary>& a, const std::vector<trace::Summary>& b);
 // Equal to the bit.
 bool are_identical(const std::vector<trace::Summary>& a, const std::vector<trace::Summary>& b);
@@ -75,7 +76,8 @@ auto of_updates(const trace::ParticipantTrace& rank) {
   if (std::ranges::all_of(scaled, [](const auto& at) { return at.event->updates; })) return all;
   all.clear();
   for (const auto& update : cut_at_updates(rank))
-    if (!update.left_out) std::ranges::copy(update.all<T>(), std::back_inserter(all));
+    for (const auto& at : update.all<T>())
+      if (!update.left_out || at.step != update.step) all.push_back(at);
   return all;
 }
 

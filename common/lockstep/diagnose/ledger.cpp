@@ -87,7 +87,7 @@ Looked looked_at(const Run& run, Equation equation) {
               .missing = "no backward was seen"};
     }
     case Equation::mean_gradient:
-      if (take_their_mean(run))
+      if (run.once(take_their_mean))
         return {.idle = "the replicas are averaged, in place of their gradients"};
       return {.at = static_cast<std::int64_t>(gradient_steps(run).size()),
               .noun = "update",

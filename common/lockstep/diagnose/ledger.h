@@ -32,7 +32,7 @@ struct Line {
   Equation equation{};
   Standing standing = Standing::open;
   std::string looked_at = {};  // of held and broken: "5 of 40 updates"
-  std::string reason = {};     // of open and idle
+  std::string reason = {};     // of open and idle; of two runs what else is to be known
   // Of broken: of the violation that shows first, as Finding has them; or of what differs first between two runs. Of
   // open, where two readings are: where it shows.
   std::vector<int> ranks = {};

@@ -28,7 +28,7 @@ Maybe own_gradients(const Run& run) {
     const auto times = reduction_scale(step, kRounding);
     return times && is_near(*times, run.world_size, 0.01);
   };
-  if (own > 0 && take_their_mean(run)) return {};
+  if (own > 0 && run.once(take_their_mean)) return {};
   if (own > 0)
     return Reading{"each rank goes by its own gradient in " + std::to_string(own) + " of " +
                        plural(static_cast<std::int64_t>(steps.size()), "recorded update"),
@@ -90,7 +90,8 @@ Maybe evaluated_in_training_mode(const Run& run) {
   std::int64_t first = -1;
   for (const auto& pass : cut_at_passes(*run.ranks.front(), "evaluation"))
     for (const auto& event : pass.events()) {
-      if (event.is<trace::Update>()) break;  // the pass was left
+      const auto* batch = event.as<trace::Samples>();
+      if (event.is<trace::Update>() || (batch && batch->phase == "train")) break;  // it was left
       const auto* forward = event.as<trace::Forward>();
       if (forward && !forward->training) return {};
       if (forward && first < 0) first = event.step;
@@ -133,9 +134,18 @@ Maybe same_seeds_of_workers(const Run& run) {
       "what is drawn goes by the sample or the rank"};
 }
 
+// Each rank evaluates all of them, once.
+bool is_whole_on_each_rank(const Pass& pass) {
+  const auto all = draws(pass.ranks.front());
+  return std::ranges::all_of(pass.ranks, [&](const RankPass& rank) {
+    const auto own = draws(rank);
+    return own.again() == 0 && own == all;
+  });
+}
+
 Maybe drawn_twice(const Run& run) {
   for (const auto& pass : finished_passes(run, "evaluation"))
-    if (pass.drawn.again() > 0)
+    if (pass.drawn.again() > 0 && !is_whole_on_each_rank(pass))
       return Reading{"an evaluation drew " + plural(pass.drawn.total, "sample") + ", of which " +
                          std::to_string(pass.drawn.different) + " are different",
                      "what its figures are of leaves the others out", pass.step()};

@@ -49,7 +49,7 @@ std::string to_text(const Line& line) {
       text += " (" + line.looked_at + ")";
       break;
     case Standing::broken:
-      head = "  BROKEN  ";
+      head = line.apart ? "  differ  " : "  BROKEN  ";  // in each of two runs it may hold
       below = since(line) + list(line.broken_by) + (line.apart ? ": " + line.evidence : "");
       break;
     case Standing::open:

@@ -3,6 +3,7 @@
 #include <lockstep/diagnose/weights.h>
 
 #include <algorithm>
+#include <cmath>
 
 namespace lockstep::diagnose {
 namespace {
@@ -41,10 +42,12 @@ std::vector<Weights> weights_of(const trace::ParticipantTrace& rank) {
         losses.size() != update.all<trace::Backward>().size() ||
         !std::ranges::all_of(losses, is_one))
       continue;
+    const auto* scaled = update.last<trace::ScaledStep>();
+    const double scale = scaled ? scaled->scale : 1;
     all.push_back({update.step, {}});
     for (std::size_t i = 0; i < losses.size(); ++i)
-      all.back().parts.push_back(
-          {static_cast<double>(inputs[i].event->shape.front()), losses[i].event->values.front()});
+      all.back().parts.push_back({static_cast<double>(inputs[i].event->shape.front()),
+                                  losses[i].event->values.front() * scale});
   }
   return all;
 }
@@ -69,18 +72,21 @@ Maybe within_an_update(const std::vector<Weights>& updates) {
   return {};
 }
 
-// An update of fewer batches than the others.
+// An update of fewer batches than the others, whose losses are divided as if it had as many.
 Maybe divided_by_too_many(const std::vector<Weights>& updates) {
-  if (updates.size() < 4) return {};
-  std::vector<double> sums;
-  for (const auto& update : updates) sums.push_back(update.sum());
+  const auto count = [](const Weights& update) { return static_cast<double>(update.parts.size()); };
+  const auto whole = std::ranges::max(updates, {}, count);
+  std::vector<double> sums;  // of updates that have all
+  for (const auto& update : updates)
+    if (count(update) == count(whole)) sums.push_back(update.sum());
+  if (sums.size() < 3) return {};
   std::ranges::nth_element(sums, sums.begin() + static_cast<std::ptrdiff_t>(sums.size() / 2));
   const double usual = sums[sums.size() / 2];
-  const auto most = std::ranges::max(updates, {}, [](const auto& u) { return u.parts.size(); });
   for (const auto& update : updates)
-    if (update.parts.size() < most.parts.size() && update.sum() < 0.99 * usual)
-      return Reading{"this update has " + std::to_string(update.parts.size()) + " of " +
-                         plural(static_cast<std::int64_t>(most.parts.size()), "batch") +
+    if (count(update) < count(whole) &&
+        are_close(update.sum() / usual, count(update) / count(whole), 0.1))
+      return Reading{"this update has " + number(count(update)) + " of " +
+                         plural(static_cast<std::int64_t>(whole.parts.size()), "batch") +
                          ", and its loss is divided as if it had all of them: it counts " +
                          number(update.sum() / usual) + " times as much as the others",
                      "an update of fewer samples is to move the parameters less", update.step};
@@ -108,20 +114,19 @@ Maybe between_ranks(const Run& run, const std::vector<std::vector<Weights>>& ran
   return run.world_size > 1 && looked >= 3 && 2 * unequal > looked ? first : std::nullopt;
 }
 
-// The same ones of each batch are left out of the loss.
+// As many samples of each batch are left out of the loss: a few, and a whole number.
 Maybe of_fewer_numbers(const std::vector<Weights>& updates) {
-  const auto left_out = [](const Weights& update, const Part& part) {
-    return part.samples - part.divisor / static_cast<double>(update.parts.size());
-  };
-  const auto& first = updates.front();
-  const double some = left_out(first, first.parts.front());
-  for (const auto& update : updates)
-    for (const auto& part : update.parts)
-      if (std::abs(left_out(update, part) - some) > 1e-6 || some < 1 || 2 * some > part.samples)
-        return {};
-  return Reading{"forwards are given " + number(first.parts.front().samples) +
+  const auto left_out = [](const Part& part) { return part.samples - part.divisor; };
+  const double some = left_out(updates.front().parts.front());
+  for (const auto& update : updates) {
+    const auto& part = update.parts.front();
+    if (update.parts.size() > 1 || left_out(part) != some || some < 1 || some != std::floor(some) ||
+        4 * some > part.samples)
+      return {};
+  }
+  return Reading{"forwards are given " + number(updates.front().parts.front().samples) +
                      " samples, and each loss is the mean of " + number(some) + " fewer numbers",
-                 "some are not to be learned from, such as padding", first.step};
+                 "some are not to be learned from, such as padding", updates.front().step};
 }
 
 }  // namespace

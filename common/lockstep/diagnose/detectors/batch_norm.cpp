@@ -6,7 +6,6 @@
 #include <lockstep/diagnose/layers.h>
 
 #include <algorithm>
-#include <functional>
 #include <optional>
 
 namespace lockstep::diagnose {
@@ -104,21 +103,27 @@ OfRank overwritten_buffers(const trace::ParticipantTrace& rank) {
   });
 }
 
-// The first buffer that all ranks had alike at the start and no longer have; -1 = none. `left_out` are not looked at.
-int first_apart(const Replicas& replicas, const Replicas& start,
-                std::function<bool(std::size_t)> left_out = nullptr) {
-  int first = -1;
-  for (std::size_t b = 0; b < start.front()->size(); ++b) {
-    if (left_out && left_out(b)) continue;
-    const auto apart = [&](const Replicas& all) {
-      return std::any_of(all.begin(), all.end(), [&](const auto* rank) {
-        return rank->size() <= b || all.front()->size() <= b ||
-               first_difference({(*rank)[b]}, {(*all.front())[b]}) >= 0;
-      });
-    };
-    if (first < 0 && !apart(start) && apart(replicas)) first = static_cast<int>(b);
-  }
-  return first;
+bool are_apart(const Replicas& replicas, std::size_t buffer) {
+  const auto& first = *replicas.front();
+  return std::ranges::any_of(replicas, [&](const auto* rank) {
+    return rank->size() <= buffer || first.size() <= buffer ||
+           !are_alike((*rank)[buffer], first[buffer]);
+  });
+}
+
+// The buffers that are looked at: those that all ranks have alike at the start.
+std::vector<std::size_t> alike_at_start(const Replicas& start) {
+  std::vector<std::size_t> alike;
+  for (std::size_t b = 0; b < start.front()->size(); ++b)
+    if (!are_apart(start, b)) alike.push_back(b);
+  return alike;
+}
+
+// The first of these that ranks no longer have alike; -1 = none.
+int first_apart(const Replicas& replicas, const std::vector<std::size_t>& buffers) {
+  const auto found =
+      std::ranges::find_if(buffers, [&](std::size_t b) { return are_apart(replicas, b); });
+  return found == buffers.end() ? -1 : static_cast<int>(*found);
 }
 
 const char* const kNoBuffers = "no rank's buffers were recorded at the start and after an update";
@@ -176,7 +181,7 @@ Verdict local_statistics(const Run& run) {
     const auto& first = *at->second.front();
     for (std::size_t b = 0; b < first.size(); ++b)
       for (const auto* rank : at->second)
-        if (b < rank->size() && first_difference({(*rank)[b]}, {first[b]}) >= 0)
+        if (b < rank->size() && !are_alike((*rank)[b], first[b]))
           return found(moved_by_own_batches(
               run, at->first, buffer_text(told_statistics(*run.ranks.front()), at->first, b),
               at->second));
@@ -185,9 +190,15 @@ Verdict local_statistics(const Run& run) {
   return clean();
 }
 
-bool is_statistic(const Run& run, std::size_t buffer) {
+// Those of layers that keep running statistics, or the others.
+std::vector<std::size_t> alike_at_start(const Run& run, const Replicas& start, bool statistics) {
   const auto layers = layers_of(*run.ranks.front());
-  return std::ranges::any_of(layers, [&](const Layer& layer) { return layer.has(buffer); });
+  auto buffers = alike_at_start(start);
+  std::erase_if(buffers, [&](std::size_t buffer) {
+    const auto is_its = [&](const Layer& layer) { return layer.has(buffer); };
+    return std::ranges::any_of(layers, is_its) != statistics;
+  });
+  return buffers;
 }
 
 // The first step after which equal replicas have a buffer apart that they had alike at the start.
@@ -201,12 +212,12 @@ std::optional<OwnBuffer> own_buffer(const Run& run, bool statistics) {
   const auto& parameters = replicas_by_step(run);
   const auto start = buffers.find(-1);
   if (start == buffers.end()) return std::nullopt;
+  const auto looked_at = alike_at_start(run, start->second, statistics);
+  if (looked_at.empty()) return std::nullopt;
   for (const auto& [step, replicas] : buffers) {
     const auto weights = parameters.find(step);
     if (step < 0 || weights == parameters.end()) continue;
-    const int apart = first_apart(replicas, start->second, [&](std::size_t buffer) {
-      return is_statistic(run, buffer) != statistics;
-    });
+    const int apart = first_apart(replicas, looked_at);
     if (apart < 0 || groups_of_equal(weights->second).tensor >= 0) continue;
     return OwnBuffer{step, buffer_text(run, step, apart), replicas};
   }
@@ -250,8 +261,9 @@ Verdict buffers_not_synced(const Run& run) {
   if (start.empty() || evaluated.empty())
     return not_triggered(
         "buffers were not recorded on every rank at the start and right before an evaluation");
+  const auto looked_at = alike_at_start(start.mapped());
   for (const auto& [step, replicas] : evaluated) {
-    const int apart = first_apart(replicas, start.mapped());
+    const int apart = first_apart(replicas, looked_at);
     if (apart < 0) continue;
     return found({.ranks = run.numbers,
                   .step = step,
@@ -304,9 +316,9 @@ std::optional<Reading> moved_alone(const Run& run) {
   if (!own) return std::nullopt;
   const auto text = "equal replicas move " + own->text + " each by its own batch";
   const auto start = of_all_ranks(run, buffers_after_updates).extract(-1);
-  const auto left_out = [&](std::size_t buffer) { return is_statistic(run, buffer); };
+  const auto looked_at = alike_at_start(run, start.mapped(), false);
   for (const auto& [step, replicas] : of_all_ranks(run, overwritten_buffers))
-    if (first_apart(replicas, start.mapped(), left_out) >= 0)
+    if (first_apart(replicas, looked_at) >= 0)
       return Reading{
           text + ", and in step " + std::to_string(step) +
               " a broadcast overwrites with one rank's what the others have moved",
@@ -318,9 +330,10 @@ std::optional<Reading> moved_alone(const Run& run) {
 bool buffers_stay_equal(const Run& run) {
   const auto buffers = of_all_ranks(run, buffers_after_updates);
   const auto start = buffers.find(-1);
-  return start != buffers.end() && buffers.size() > 1 &&
-         std::ranges::all_of(
-             buffers, [&](const auto& at) { return first_apart(at.second, start->second) < 0; });
+  if (start == buffers.end() || buffers.size() < 2) return false;
+  const auto looked_at = alike_at_start(start->second);
+  return std::ranges::all_of(buffers,
+                             [&](const auto& at) { return first_apart(at.second, looked_at) < 0; });
 }
 
 }  // namespace lockstep::diagnose

@@ -17,7 +17,7 @@ Verdict schedule_length_ignores_world_size(const Run& run);
 Verdict schedule_ends_elsewhere(const Run& run);
 }  // namespace
 
-// All need updates, and a schedule that says how many steps it was made for.
+// All need updates and a schedule, and all but schedule-length-ignores-world-size the steps that it was made for.
 std::vector<Detector> schedule_detectors() {
   return {
       // Rule: W steps for every update, and it is beyond its end before the run is. Not fooled by W steps for every
@@ -46,7 +46,8 @@ std::vector<Detector> schedule_detectors() {
        .accounts_for = {"schedule-ends-elsewhere"},
        .detect = schedule_unit_mismatch},
       // Needs a run that ended in order. Rule: at its pace the schedule would take W times as many updates as the run.
-      // Where it does not say how long it is: its rates fall in a line, or along a cosine, that ends there.
+      // Where it does not say how long it is: its rates fall along half a cosine that ends there, or,
+      // as advice, in a line.
       // Not fooled by one that counts all ranks' samples, whose pace is their number, nor by a run that was killed;
       // one that stopped of itself after exactly 1/W of its plan looks the same, so it is advice where the optimizer
       // was saved after the last update.
@@ -154,11 +155,12 @@ bool may_go_on(const Run& run) {
 }
 
 // Of a schedule that does not say how long it is, one step an update: by its rates.
-std::optional<Course> course_by_curve(const Run& run) {
+std::optional<Course> course_by_curve(const Run& run, bool* is_line) {
   auto course = course_of(*run.ranks.front());
-  const auto end = end_of_curve(course.rates);
-  if (course.length > 0 || !end || course.pace() != 1) return std::nullopt;
-  course.length = *end;
+  const auto curve = curve_of(course.rates);
+  if (course.length > 0 || !curve || course.pace() != 1) return std::nullopt;
+  course.length = curve->end;
+  *is_line = curve->is_line;
   course.ended = course.ended && ended_in_order(run);
   return course;
 }
@@ -166,7 +168,8 @@ std::optional<Course> course_by_curve(const Run& run) {
 Verdict schedule_length_ignores_world_size(const Run& run) {
   Verdict why;
   auto course = course_of(run, &why);
-  const auto by_curve = course ? std::nullopt : course_by_curve(run);
+  bool is_line = false;
+  const auto by_curve = course ? std::nullopt : course_by_curve(run, &is_line);
   if (!course) course = by_curve;
   if (!course) return why;
   const auto pace = course->pace();
@@ -182,7 +185,7 @@ Verdict schedule_length_ignores_world_size(const Run& run) {
     return clean();
   const bool goes_on = may_go_on(run);
   return found(
-      {.severity = goes_on ? Severity::advice : Severity::violation,
+      {.severity = goes_on || is_line ? Severity::advice : Severity::violation,
        .ranks = run.numbers,
        .step = course->updates() - 1,
        .evidence = (by_curve ? "the rates fall along a curve of " + plural(course->length, "step")
@@ -190,7 +193,9 @@ Verdict schedule_length_ignores_world_size(const Run& run) {
                    ", takes " + std::to_string(*pace) + " an update and stands at " +
                    std::to_string(course->positions.back()) +
                    " when the run ends: it is as many times too long as there are ranks" +
-                   (goes_on ? ", unless the job is to go on from what it saved last" : "")});
+                   (goes_on   ? ", unless the job is to go on from what it saved last"
+                    : is_line ? ", unless they are to fall no further"
+                              : "")});
 }
 
 // It has a step for each update, and takes few of them, as where it is stepped once a pass; or it is stepped more than
