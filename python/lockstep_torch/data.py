@@ -17,9 +17,13 @@ from lockstep_torch.recording import Recording, in_place_of, listens, wrap
 
 @listens("what data are", early=True)
 def identities(here: Recording, loader: Any, size: int) -> tuple[int, int]:
-    """Of the first passes alone: it takes a look at the data."""
+    """Looked at in the first passes alone; of a later one what is known of its data set."""
     here.identified += 1
-    return samples.identities(loader, size) if here.identified <= IDENTIFIED else (0, 0)
+    if here.identified <= IDENTIFIED:
+        return samples.identities(loader, size)
+    with contextlib.suppress(TypeError):  # of an object without weak references
+        return here.sets.get(attribute(loader, "dataset"), UNKNOWN)[1:]
+    return 0, 0
 
 
 IDENTIFIED = 16  # passes
@@ -71,9 +75,6 @@ def pass_begins(here: Recording, loader: Any) -> None:
         deal = (samples.sampler_of(loader), attribute(loader, "batch_sampler"))
         epoch = next((each for each in (attribute(one, "epoch") for one in deal) if each is not None), 0)
         told = identities(loader, size) or (0, 0)
-        with contextlib.suppress(TypeError):  # of an object without weak references
-            if here.identified > IDENTIFIED:
-                told = here.sets.get(data, UNKNOWN)[1:]
         if samples.is_part(data, loader._index_sampler):
             size = min(size * samples.world_size(), samples.length(attribute(data, "dataset")))
         with contextlib.suppress(TypeError):  # of an object without weak references

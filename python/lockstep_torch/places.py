@@ -6,8 +6,7 @@ collective, with the first step at which it did; where the rank is when `lockste
 it is told to end; and where an exception came from that ended the rank.
 
 A rank writes where it is, without Python's help, into stack_RANK_PID.txt, and so do processes that it has forked, such
-as a loader's workers. `watch` makes lines of these files at the end
-of its own job; nobody else reads them.
+as a loader's workers. `watch` makes lines of these files at the end of its own job; nobody else reads them.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 #include <lockstep/diagnose/cuts.h>
 
-#include <map>
+#include <algorithm>
+#include <utility>
 
 namespace lockstep::diagnose {
 namespace {
@@ -43,11 +44,12 @@ std::vector<UpdateStretch> cut_at_updates(const trace::ParticipantTrace& rank, s
         }
         const auto* scaled = event.as<trace::ScaledStep>();
         if (scaled && scaled->updates) return;
+        const auto is_behind = [&](const trace::Event& next) {
+          return next.step == event.step && !next.is<trace::Update>() &&
+                 !next.is<trace::ScaledStep>() && !next.is<trace::Attempt>();
+        };
         auto end = place + 1;
-        while (end < rank.events.size() && rank.events[end].step == event.step &&
-               !rank.events[end].is<trace::Update>() && !rank.events[end].is<trace::ScaledStep>() &&
-               !rank.events[end].is<trace::Attempt>() && !scaled)
-          ++end;
+        while (!scaled && end < rank.events.size() && is_behind(rank.events[end])) ++end;
         cut(end, {{}, event.step, !scaled, scaled != nullptr});
       });
   if (begin < rank.events.size()) cut(rank.events.size(), {{}, rank.events.back().step});

@@ -5,7 +5,6 @@
 #include <cstddef>
 
 namespace lockstep::diagnose {
-
 namespace {
 
 constexpr std::array<EquationText, kEquations + 1> kTexts{{

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <utility>
 
 namespace lockstep::diagnose {
 namespace {
@@ -21,20 +22,27 @@ std::string times_the_mean(const Run& run) {
   return std::to_string(run.world_size) + " times the mean of the ranks' own";
 }
 
+// In all recorded updates the gradient, by `scale`, is so many times the mean.
+template <class Scale>
+bool are_sums(const Run& run, Scale scale) {
+  const auto& steps = gradient_steps(run);
+  return run.world_size > 1 && !steps.empty() &&
+         std::ranges::all_of(steps, [&](const GradientStep& step) {
+           const std::optional<double> times = scale(step);
+           return times && is_near(*times, run.world_size, 0.01);
+         });
+}
+
 Maybe own_gradients(const Run& run) {
   const auto& steps = gradient_steps(run);
   const auto own = std::ranges::count_if(steps, is_unreduced);
-  const auto is_sum = [&](const GradientStep& step) {
-    const auto times = reduction_scale(step, kRounding);
-    return times && is_near(*times, run.world_size, 0.01);
-  };
   if (own > 0 && run.once(take_their_mean)) return {};
   if (own > 0)
     return Reading{"each rank goes by its own gradient in " + std::to_string(own) + " of " +
                        plural(static_cast<std::int64_t>(steps.size()), "recorded update"),
                    "the replicas are made equal otherwise",
                    std::ranges::find_if(steps, is_unreduced)->step};
-  if (run.world_size < 2 || steps.empty() || !std::ranges::all_of(steps, is_sum)) return {};
+  if (!are_sums(run, [](const auto& step) { return reduction_scale(step, kRounding); })) return {};
   return Reading{"the gradient is " + times_the_mean(run) + ", in all recorded updates",
                  "each loss is divided by the number of ranks", steps.front().step};
 }
@@ -57,14 +65,12 @@ Maybe clipped_sum(const Run& run) {
   if (run.kinds.count(trace::Clip::kName) == 0) return {};
   if (auto twice = clipped_twice(run)) return twice;
   const auto clips = by_step<trace::Clip>(run);
-  const auto is_sum = [&](const GradientStep& step) {
-    const auto times = unclipped_scale(run, step);
-    return clips.count(step.step) > 0 && times && is_near(*times, run.world_size, 0.01);
+  const auto scale = [&](const GradientStep& step) {
+    return clips.count(step.step) > 0 ? unclipped_scale(run, step) : std::nullopt;
   };
-  const auto& steps = gradient_steps(run);
-  if (run.world_size < 2 || steps.empty() || !std::ranges::all_of(steps, is_sum)) return {};
+  if (!are_sums(run, scale)) return {};
   return Reading{"clipping sees " + times_the_mean(run) + " gradients, in all recorded updates",
-                 "the norm is made for a sum", steps.front().step};
+                 "the norm is made for a sum", gradient_steps(run).front().step};
 }
 
 // The steps' first inputs are given once more, one after another.
@@ -172,8 +178,9 @@ Maybe passes_left_early(const Run& run) {
   for (const auto* rank : run.ranks)
     for (const auto& pass : cut_at_passes(*rank, "train")) {
       if (pass.ended) return {};
-      batches.insert(pass.batches().size());
-      for (const auto& at : pass.batches()) {
+      const auto of_pass = pass.batches();
+      batches.insert(of_pass.size());
+      for (const auto& at : of_pass) {
         const auto ids = static_cast<std::int64_t>(at.event->ids.size());
         largest = std::max(largest, ids);
         if (pass.step == passes.front().step) drawn += ids;
@@ -186,47 +193,30 @@ Maybe passes_left_early(const Run& run) {
                  "a pass is meant to be shorter than the data set", passes[1].step};
 }
 
+constexpr std::pair<Equation, Maybe (*)(const Run&)> kReadings[] = {
+    {Equation::own_samples, passes_left_early},
+    {Equation::new_order, same_rows_again},
+    {Equation::modes, evaluated_in_training_mode},
+    {Equation::random_numbers, same_seeds_of_workers},
+    {Equation::loss_weights, unequal_weights},
+    {Equation::mean_gradient, own_gradients},
+    {Equation::clipped_once, clipped_sum},
+    {Equation::rates, a_step_for_each_rank},
+    {Equation::buffers, moved_alone},
+    {Equation::joined_figures, drawn_twice},
+};
+
 }  // namespace
 
 std::optional<Reading> reading_of(const Run& run, Equation equation) {
   if (run.devices || run.ranks.empty()) return {};
-  Maybe reading;
-  switch (equation) {
-    case Equation::own_samples:
-      reading = passes_left_early(run);
-      break;
-    case Equation::new_order:
-      reading = same_rows_again(run);
-      break;
-    case Equation::modes:
-      reading = evaluated_in_training_mode(run);
-      break;
-    case Equation::random_numbers:
-      reading = same_seeds_of_workers(run);
-      break;
-    case Equation::loss_weights:
-      reading = unequal_weights(run);
-      break;
-    case Equation::mean_gradient:
-      reading = own_gradients(run);
-      break;
-    case Equation::clipped_once:
-      reading = clipped_sum(run);
-      break;
-    case Equation::rates:
-      reading = a_step_for_each_rank(run);
-      break;
-    case Equation::buffers:
-      reading = moved_alone(run);
-      break;
-    case Equation::joined_figures:
-      reading = drawn_twice(run);
-      break;
-    default:
-      break;
+  for (const auto& [of, look] : kReadings) {
+    if (of != equation) continue;
+    auto reading = look(run);
+    if (reading && reading->ranks.empty()) reading->ranks = run.numbers;
+    return reading;
   }
-  if (reading && reading->ranks.empty()) reading->ranks = run.numbers;
-  return reading;
+  return {};
 }
 
 }  // namespace lockstep::diagnose

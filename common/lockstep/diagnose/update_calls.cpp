@@ -32,11 +32,13 @@ bool drew_equally_many_batches(const Run& run) {
   if (passes == 0) return false;
   for (std::size_t pass = 0; pass < passes; ++pass) {
     std::size_t most = 0;
-    for (const auto& rank : of_ranks) most = std::max(most, rank[pass].batches().size());
+    std::size_t fewest = SIZE_MAX;  // of passes that are over
     for (const auto& rank : of_ranks) {
-      const bool is_over = rank[pass].ended || pass + 1 < rank.size();
-      if (is_over && rank[pass].batches().size() != most) return false;
+      const auto drawn = rank[pass].batches().size();
+      most = std::max(most, drawn);
+      if (rank[pass].ended || pass + 1 < rank.size()) fewest = std::min(fewest, drawn);
     }
+    if (fewest < most) return false;
   }
   return true;
 }
