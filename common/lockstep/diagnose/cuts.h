@@ -12,6 +12,25 @@
 
 namespace lockstep::diagnose {
 
+// Tells `what` the place and the event of each that is of one of these kinds, in order.
+template <class... Kinds, class What>
+void each_of(const trace::ParticipantTrace& rank, std::size_t from, What what) {
+  const auto& events = rank.events;
+  if (rank.index.empty()) {
+    for (std::size_t i = from; i < events.size(); ++i)
+      if ((events[i].is<Kinds>() || ...)) what(i, events[i]);
+    return;
+  }
+  std::vector<std::uint32_t> places;
+  const auto add = [&](std::span<const std::uint32_t> of_kind) {
+    const auto first = std::lower_bound(of_kind.begin(), of_kind.end(), from);
+    places.insert(places.end(), first, of_kind.end());
+  };
+  (add(rank.index.of(trace::kind_of<Kinds>())), ...);
+  std::sort(places.begin(), places.end());
+  for (const auto place : places) what(place, events[place]);
+}
+
 // Events [begin, end) of a rank.
 struct Stretch {
   const trace::ParticipantTrace* rank = nullptr;

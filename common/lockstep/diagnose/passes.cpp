@@ -1,3 +1,4 @@
+#include <lockstep/diagnose/cuts.h>
 #include <lockstep/diagnose/passes.h>
 
 #include <algorithm>
@@ -32,80 +33,51 @@ std::optional<std::int64_t> RankPass::epoch_at_first_batch() const {
 
 namespace {
 
-// Walks one rank's events and cuts out its passes of one phase.
-class PassReader {
- public:
-  explicit PassReader(std::string phase) : phase_(std::move(phase)) {}
-
-  std::vector<RankPass> read(const trace::ParticipantTrace& rank) {
-    for (const auto& event : rank.events) {
-      if (const auto* begin = event.as<trace::PassBegin>())
-        begin_pass(*begin, event.step);
-      else if (const auto* end = event.as<trace::PassEnd>())
-        end_pass(*end);
-      else if (const auto* samples = event.as<trace::Samples>())
-        draw(*samples);
-      else if (const auto* call = event.as<trace::SetEpoch>())
-        set_epoch(call->epoch);
-      else if (const auto* metric = event.as<trace::Metric>())
-        count(*metric);
-      else if (const auto* attempt = event.as<trace::Attempt>())
-        begin_attempt(attempt->restart_count);
-    }
-    return std::move(passes_);
-  }
-
- private:
-  void begin_attempt(std::int64_t number) {
-    attempt_ = number;
-    epoch_.reset();
-    inside_ = inside_other_ = false;  // what the last attempt was in has broken off
-  }
-  void begin_pass(const trace::PassBegin& begin, std::int64_t step) {
-    if (begin.phase != phase_) {
-      inside_other_ = true;
-      return;
-    }
-    RankPass pass;
-    pass.step = step;
-    pass.attempt = attempt_;
-    pass.epoch = begin.epoch;
-    pass.epoch_before = epoch_;
-    passes_.push_back(std::move(pass));
-    inside_ = true;
-  }
-  void end_pass(const trace::PassEnd& end) {
-    if (end.phase != phase_) {
-      inside_other_ = false;
-    } else if (inside_) {
-      passes_.back().ended = true;
-      inside_ = false;
-    }
-  }
-  void draw(const trace::Samples& samples) {
-    if (inside_ && samples.phase == phase_) passes_.back().batches.push_back(samples.ids);
-  }
-  void count(const trace::Metric& metric) {
-    if (metric.phase == phase_ && !passes_.empty()) passes_.back().metrics.push_back(&metric);
-  }
-  void set_epoch(std::int64_t epoch) {
-    if (inside_other_) return;
-    epoch_ = epoch;
-    if (inside_) passes_.back().calls.push_back({epoch, passes_.back().batches.size()});
-  }
-
-  std::string phase_;
-  std::vector<RankPass> passes_;
-  std::optional<std::int64_t> epoch_;
-  std::int64_t attempt_ = 0;
-  bool inside_ = false;
-  bool inside_other_ = false;
+// set_epoch calls, but for those inside a pass of another phase, in order.
+struct EpochTold {
+  std::size_t place;  // among the rank's events
+  std::int64_t attempt, epoch;
 };
+std::vector<EpochTold> epochs_told(const trace::ParticipantTrace& rank, const std::string& phase) {
+  const auto others = cut_at_passes(rank, phase == "train" ? "evaluation" : "train");
+  std::vector<EpochTold> told;
+  std::int64_t attempt = 0;
+  auto other = others.begin();
+  each_of<trace::SetEpoch, trace::Attempt>(
+      rank, 0, [&](std::size_t place, const trace::Event& event) {
+        while (other != others.end() && other->end <= place) ++other;
+        if (const auto* next = event.as<trace::Attempt>())
+          attempt = next->restart_count;
+        else if (other == others.end() || place < other->begin)
+          told.push_back({place, attempt, event.as<trace::SetEpoch>()->epoch});
+      });
+  return told;
+}
 
 }  // namespace
 
 std::vector<RankPass> passes_of(const trace::ParticipantTrace& rank, const std::string& phase) {
-  return PassReader(phase).read(rank);
+  const auto epochs = epochs_told(rank, phase);
+  auto told = epochs.begin();
+  std::vector<RankPass> passes;
+  const auto cuts = cut_at_passes(rank, phase);
+  for (std::size_t i = 0; i < cuts.size(); ++i) {
+    auto cut = cuts[i];
+    RankPass pass{.step = cut.step, .attempt = cut.attempt, .epoch = cut.epoch, .ended = cut.ended};
+    for (const auto& batch : cut.batches()) pass.batches.push_back(batch.event->ids);
+    while (told != epochs.end() && told->place < cut.begin) ++told;
+    if (told != epochs.begin() && std::prev(told)->attempt == cut.attempt)
+      pass.epoch_before = std::prev(told)->epoch;
+    for (; told != epochs.end() && told->place < cuts[i].end; ++told) {
+      cut.end = told->place;
+      pass.calls.push_back({told->epoch, cut.batches().size()});
+    }
+    const auto next = i + 1 < cuts.size() ? cuts[i + 1].begin : rank.events.size();
+    for (const auto& metric : rank.from<trace::Metric>(cut.begin, next))
+      if (metric.event->phase == phase) pass.metrics.push_back(metric.event);
+    passes.push_back(std::move(pass));
+  }
+  return passes;
 }
 
 namespace {
