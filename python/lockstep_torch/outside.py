@@ -9,7 +9,6 @@ model". The running statistics of a model that nobody wrapped are "statistics of
 
 from __future__ import annotations
 
-import gc
 import sys
 from collections import Counter, OrderedDict
 from collections.abc import Iterable
@@ -18,7 +17,7 @@ from typing import Any
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
-from lockstep_torch import calls, constants, data, evaluating, looking, parallel, states
+from lockstep_torch import calls, constants, data, evaluating, looking, parallel, settings, states
 from lockstep_torch.recording import Recording, listens
 
 LOOKS = (0, 2)  # the looks are so many updates after `looks_from`; what is made later is not seen
@@ -27,19 +26,22 @@ MODELS = 8  # that nobody wraps, and after which no more are looked for: a look 
 
 def modules_outside() -> list[torch.nn.Module]:
     """Those that are part of no other. A compiled one is called by its own rules, so then there are none."""
-    # By its type: to ask an object for its class may run code of its own.
-    found = [each for each in gc.get_objects()
-             if issubclass(type(each), torch.nn.Module) and looking.attribute(each, "_modules") is not None]
+    found = list(calls.modules)
     compiler = sys.modules.get("torch._dynamo.eval_frame")  # once somebody compiles
-    if compiler and any(isinstance(each, compiler.OptimizedModule) for each in found):
+    if compiler and any(looking.is_a(each, compiler.OptimizedModule) for each in found):
         return []
     parts = {id(part) for module in found for part in (looking.attribute(module, "_modules") or {}).values()}
-    return [module for module in found if id(module) not in parts and not isinstance(module, DistributedDataParallel)]
+    return [module for module in found if id(module) not in parts and not looking.is_a(module, DistributedDataParallel)]
 
 
 def are_trained(parameters: list[torch.Tensor], held: set[int]) -> bool:
     """By an optimizer that is still there: another one may have made the module what it is."""
     return any(parameter.requires_grad and id(parameter) in held for parameter in parameters)
+
+
+@listens("modules' settings")
+def modules_set_up(here: Recording, module: Any) -> None:
+    here.configuration("model", {name: settings.of_module(part) for name, part in looking.parts_of(module) if name})
 
 
 @listens("modules outside the model")
@@ -64,8 +66,11 @@ def look(here: Recording) -> None:
         elif not (trains and here.wrapped):
             here.outside[module] = is_fed if trains else is_called
             calls.listen(here, module, here.outside[module])
-    if len(models) == 1 or here.wrapped:  # else in an order that is not known
+    here.one_trains = len(models) == 1
+    if here.one_trains or here.wrapped:  # else in an order that is not known
         of_models(here, models)
+    if here.one_trains and not here.wrapped and since == LOOKS[0]:
+        modules_set_up(models[0])
     if since == LOOKS[-1]:
         are_kept(here, uncalled)
         find_averages(here, models)
@@ -165,6 +170,8 @@ def is_fed(here: Recording, module: Any, inputs: Any, named: dict[str, Any]) -> 
         data.take_drawn(here)
         here.rank.inputs(parallel.readable_tensors([*inputs, *named.values()]))
     evaluating.looks(module, inputs, named)
+    if here.one_trains:
+        here.rank.forward(module.training)
 
 
 def begins_another(here: Recording, optimizer: torch.optim.Optimizer) -> None:

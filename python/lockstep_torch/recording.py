@@ -59,6 +59,7 @@ class Recording:
         self.looks_at_gradients = True  # in this step
         self.trainer: threading.Thread | None = None
         self.mixed_up = False  # another thread trains, too
+        self.one_trains = False  # a model that nobody wrapped, and no other
         self.outside = ByIdentity()  # modules: what their calls tell; None: they were called
         self.outside_left = MOST_OUTSIDE
         self.averages: dict[str, torch.Tensor] | None = None  # copies of the program's

@@ -65,11 +65,6 @@ def recorded(here: Recording, module: torch.nn.Module) -> Any:
     return here.models.get(module)
 
 
-@listens("modules' settings")
-def modules_set_up(here: Recording, module: Any) -> None:
-    here.configuration("model", {name: settings.of_module(part) for name, part in module.named_modules() if name})
-
-
 @listens("DistributedDataParallel's settings")
 def engine_set_up(here: Recording, engine: Any) -> None:
     here.configuration("engine", settings.of_engine(engine))
@@ -111,7 +106,7 @@ def wrapping(here: Recording, *arguments: Any, **options: Any) -> None:
         del here.models[module]  # it has other layers by now
     here.modes_told = False
     here.rank.wrapping(model_of(here, module))
-    modules_set_up(module)
+    outside.modules_set_up(module)
 
 
 @listens("DistributedDataParallel")

@@ -331,6 +331,8 @@ PYBIND11_MODULE(_extension, module) {
           [](Rank& rank, Optimizer& of) { rank.recorder().update_ended(*of.optimizer); },
           Unlocked())
       .def("inputs", of_recorder(&record::Recorder::inputs), Unlocked())
+      .def("forward", of_probes(&record::Probes::forward), Unlocked(),
+           "Of a model that no engine has wrapped: `training`, its mode.")
       .def("outside", of_recorder(&record::Recorder::outside), Unlocked())
       .def("parameters_change", of_probes(&record::Probes::flush), Unlocked())
       .def("update_shadowed", of_recorder(&record::Recorder::update_shadowed), Unlocked())

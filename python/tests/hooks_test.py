@@ -11,6 +11,7 @@ import json
 import linecache
 import os
 import pathlib
+import pickle
 import signal
 import sys
 import tempfile
@@ -156,16 +157,20 @@ class Hooks(unittest.TestCase):
 
     def test_a_module_beside_the_model_is_told_once_it_is_called_and_the_model_s_inputs_where_nobody_wrapped_it(self):
         rank = self.here.begin(0, 2)
-        model, target, unused = torch.nn.Linear(2, 1), torch.nn.Linear(2, 1), torch.nn.Linear(2, 1)
+        model = torch.nn.Sequential(torch.nn.Linear(2, 1), torch.nn.Dropout(0.5))
+        target, unused = torch.nn.Linear(2, 1), torch.nn.Linear(2, 1)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        for _ in range(3):
+        for step in range(3):
+            model.train(step < 2)
             inputs = torch.ones(4, 2)
             (model(inputs) - target(inputs).detach()).sum().backward()
             optimizer.step()
         told = [(holder, name) for holder, name, _ in rank.calls["outside"]]
         self.assertEqual(told, [("Linear", "weight"), ("Linear", "bias")])
         self.assertIs(rank.calls["outside"][0][2], target.weight)
-        self.assertEqual(len(rank.calls["inputs"]), 2)  # from the first update on
+        self.assertEqual(len(rank.calls["inputs"]), 1)  # in training mode, from the first update on
+        self.assertEqual(rank.calls["forward"], [(True,), (False,)])
+        self.assertIn("p=0.5", rank.settings["model"]["1"])
         del unused
         self.assertFalse(target._forward_pre_hooks)
 
@@ -233,6 +238,12 @@ class Hooks(unittest.TestCase):
         first, again, grown = (model for (model,) in rank.calls["wrapping"])
         self.assertIs(again, first)
         self.assertIsNot(grown, first)
+
+    def test_copies_and_modules_that_a_pickle_held_are_known_with_those_that_the_program_made(self):
+        made = torch.nn.Sequential(torch.nn.Linear(2, 1))
+        others = [copy.deepcopy(made), pickle.loads(pickle.dumps(made))]
+        for each in (made, *others):
+            self.assertEqual([found for found in outside.modules_outside() if found is each], [each])
 
     def test_modules_are_looked_for_once_a_step_though_another_model_s_optimizer_steps_in_between(self):
         self.here.begin(0, 2)
