@@ -137,11 +137,14 @@ trace::Trace unwrapped(trace::Trace trace) {
   return without<trace::Engine>(without<trace::Buffers>(std::move(trace)));
 }
 
-TEST_P(BatchNorm, OfAModelThatNobodyWrappedIsAdviceBesideReplicasThatAreEqual) {
+TEST_P(BatchNorm,
+       OfAModelThatNobodyWrappedIsAdviceBesideReplicasThatAreEqualUntilTheyAreEvaluated) {
   auto job = plain(GetParam());
   job.equalize = Equalize::never;
   const auto trace = unwrapped(job.run());
-  expect_only(trace, "local-batch-norm", all_ranks(GetParam()), -2, Severity::advice);
+  expect_violation(trace, "buffers-not-synced", all_ranks(GetParam()), job.steps);
+  expect_only(without<trace::Forward>(trace), "local-batch-norm", all_ranks(GetParam()), -2,
+              Severity::advice);
   expect_nothing(unwrapped(BatchNormJob(GetParam()).run()));
 }
 
@@ -175,6 +178,21 @@ TEST_P(BatchNorm, BuffersThatNobodyEqualizesAreNamedWhereTheyAreEvaluated) {
   auto job = plain(GetParam());
   job.equalize = Equalize::never;
   expect_violation(job.run(), "buffers-not-synced", all_ranks(GetParam()), job.steps);
+}
+
+TEST_P(BatchNorm, BuffersThatDifferFromTheStartAreLeftOpen) {
+  for (const bool equal : {true, false}) {
+    BatchNormJob job(GetParam());
+    job.equal_start = equal;
+    job.tells_layer = false;
+    job.frozen = true;
+    const auto diagnosis = diagnose::diagnose(job.run());
+    const auto& line = diagnosis.ledger.at(static_cast<std::size_t>(diagnose::Equation::buffers));
+    EXPECT_EQ(line.reason.find("(\"running_mean\") of equal replicas differs by rank") ==
+                  std::string::npos,
+              equal)
+        << line.reason;
+  }
 }
 
 TEST_P(BatchNorm, BuffersThatAreEqualizedInTimeAreRight) {

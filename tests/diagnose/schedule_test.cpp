@@ -69,6 +69,22 @@ TEST_P(Schedule, OfUnknownLengthThatTakesSeveralStepsAnUpdateIsAdvice) {
   job.for_update = job.for_last = 4;
   expect_only(job.run(), "schedule-stepped-again", all_ranks(GetParam()), 0,
               diagnose::Severity::advice);
+  auto cut_short = job.run();  // the run ends right behind an update
+  for (auto& rank : cut_short.ranks) rank.events.resize(rank.events.size() - 3);
+  EXPECT_EQ(state(cut_short, "schedule-stepped-again"), State::found);
+}
+
+TEST_P(Schedule, WhoseRatesStayWhileItGoesOnIsLeftOpen) {
+  const auto line = [&](std::int64_t stays_from) {
+    auto trace = right().run();
+    for (auto [step, update] : each<trace::Update>(trace))
+      update.lr = {std::cos(static_cast<double>(std::min(step, stays_from)) / 60)};
+    return diagnose::diagnose(trace).ledger.at(static_cast<std::size_t>(diagnose::Equation::rates));
+  };
+  EXPECT_EQ(line(30).standing, diagnose::Standing::open);
+  EXPECT_EQ(line(30).step, 31);
+  EXPECT_NE(line(30).reason.find("takes 29 more steps"), std::string::npos) << line(30).reason;
+  EXPECT_EQ(line(60).standing, diagnose::Standing::held) << line(60).reason;
 }
 
 TEST_P(Schedule, OfUnknownLengthThatTakesAStepForEachRankIsLeftOpen) {

@@ -14,7 +14,7 @@ std::pair<std::int64_t, std::int64_t> Course::paces() const {
   auto least = positions[1] - positions[0], most = least;
   for (std::size_t i = 1; i + 1 < positions.size(); ++i) {
     const auto pace = positions[i + 1] - positions[i];
-    if (i + 2 == positions.size() && pace == 0) break;
+    if (i + 2 == positions.size() && pace < least) break;  // the run ends before the next update
     least = std::min(least, pace);
     most = std::max(most, pace);
   }

@@ -24,7 +24,7 @@ struct Course {
   std::int64_t updates() const { return static_cast<std::int64_t>(rates.size()); }
   std::int64_t passes() const { return static_cast<std::int64_t>(pass_begins.size()); }
 
-  // Steps for an update, the fewest and the most. None need follow the last update.
+  // Steps for an update, the fewest and the most. Fewer may follow the last update.
   std::pair<std::int64_t, std::int64_t> paces() const;
   std::optional<std::int64_t> pace() const;  // where they are always as many
   bool moves_once_a_pass() const;            // one step between two passes, and none within

@@ -79,7 +79,7 @@ Looked looked_at(const Run& run, Equation equation) {
                     most<trace::Configuration>(
                         run, [](const auto& told) { return told.of == "randomness"; }),
               .noun = "generator state",
-              .idle = "no random numbers were recorded"};
+              .missing = "no random numbers, and no states of generators, were recorded"};
     case Equation::loss_weights: {
       const auto told = most<trace::Loss>(run);
       return {.at = told > 0 ? told : most<trace::Backward>(run),
@@ -107,7 +107,9 @@ Looked looked_at(const Run& run, Equation equation) {
                                      : kUpdatesMissing};
     }
     case Equation::buffers:
-      return {.at = most<trace::Buffers>(run),
+      return {.at = most<trace::Buffers>(run) +
+                    most<trace::OutsideParameters>(
+                        run, [](const auto& told) { return told.holder == kModelStatistics; }),
               .noun = "buffer record",
               .is_enough = buffers_stay_equal(run),
               .idle = "the model has no buffers"};

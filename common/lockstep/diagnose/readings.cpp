@@ -1,6 +1,7 @@
 #include <lockstep/diagnose/averaging.h>
 #include <lockstep/diagnose/courses.h>
 #include <lockstep/diagnose/cuts.h>
+#include <lockstep/diagnose/evidence.h>
 #include <lockstep/diagnose/gradients.h>
 #include <lockstep/diagnose/layers.h>
 #include <lockstep/diagnose/passes.h>
@@ -168,6 +169,41 @@ Maybe a_step_for_each_rank(const Run& run) {
                  "it counts the batches of all ranks", 0};
 }
 
+// They moved with each step of the schedule, and since some update do so no more, though it goes on before its end.
+Maybe rates_stay(const Run& run) {
+  constexpr std::int64_t kFewest =
+      3;  // steps of the schedule with which the rates moved, and without
+  const auto course = course_of(*run.ranks.front());
+  if (course.length == 0) return {};
+  std::int64_t moved = 0, stayed = 0, last = 0;
+  for (std::int64_t i = 1; i < course.updates(); ++i) {
+    const auto at = static_cast<std::size_t>(i);
+    if (course.positions[at] == course.positions[at - 1]) continue;
+    if (course.positions[at] > course.length) return {};
+    if (course.rates[at] == course.rates[at - 1]) {
+      ++stayed;
+    } else {
+      if (stayed > 0) return {};
+      ++moved, last = i;
+    }
+  }
+  if (moved < kFewest || stayed < kFewest) return {};
+  return Reading{"the rate stays at " + number(course.rates.back()) +
+                     ", though the schedule takes " + plural(stayed, "more step") +
+                     ": it may move an optimizer that no longer trains",
+                 "the schedule is level from here on", last + 1};
+}
+
+Maybe of_rates(const Run& run) {
+  auto reading = a_step_for_each_rank(run);
+  return reading ? reading : rates_stay(run);
+}
+
+Maybe of_random_numbers(const Run& run) {
+  auto reading = same_seeds_of_workers(run);
+  return reading ? reading : drawn_from_one_state(run);
+}
+
 // No pass comes to its end: each is left behind equally many batches, before the ranks have drawn the whole data set.
 Maybe passes_left_early(const Run& run) {
   const auto size = global_size(run, "train");
@@ -197,11 +233,11 @@ constexpr std::pair<Equation, Maybe (*)(const Run&)> kReadings[] = {
     {Equation::own_samples, passes_left_early},
     {Equation::new_order, same_rows_again},
     {Equation::modes, evaluated_in_training_mode},
-    {Equation::random_numbers, same_seeds_of_workers},
+    {Equation::random_numbers, of_random_numbers},
     {Equation::loss_weights, unequal_weights},
     {Equation::mean_gradient, own_gradients},
     {Equation::clipped_once, clipped_sum},
-    {Equation::rates, a_step_for_each_rank},
+    {Equation::rates, of_rates},
     {Equation::buffers, moved_alone},
     {Equation::joined_figures, drawn_twice},
 };

@@ -21,4 +21,7 @@ struct Reading {
 // Of ranks that train one model; asked where no detector has found the equation broken.
 std::optional<Reading> reading_of(const Run& run, Equation equation);
 
+// The ranks train on other data, and draw the same random numbers for it (detectors/randomness.cpp).
+std::optional<Reading> drawn_from_one_state(const Run& run);
+
 }  // namespace lockstep::diagnose

@@ -29,13 +29,14 @@ std::vector<Detector> batch_norm_detectors() {
        .participants = Participants::ranks,
        .common = true,
        .detect = local_batch_norm},
-      // Needs buffers at the start, and those that every rank's evaluation went by. Rule: they
-      // differ though they were equal at the start. Not fooled by buffers that differ while
-      // training and are made equal in time, nor by an evaluation on one rank.
+      // Needs buffers at the start, and those that every rank's evaluation went by; of a Python model that no engine has
+      // wrapped, its running statistics after the update before. Rule: they differ though they were equal at the start, or
+      // on equal replicas. Not fooled by buffers that differ while training and are made equal in time, nor by an
+      // evaluation on one rank.
       {.slug = "buffers-not-synced",
        .equation = Equation::buffers,
        .whole = true,
-       .needs = {"buffers", "forward"},
+       .needs = {"forward"},
        .participants = Participants::ranks,
        .accounts_for = {"evaluation-not-reduced"},
        .detect = buffers_not_synced},
@@ -254,8 +255,30 @@ std::optional<Finding> other_order(const Run& run) {
                   ": a broadcast, which goes by their places, gives each the other's"};
 }
 
+// The running statistics that each rank's evaluation goes by, of a model that no engine has wrapped: as they were after
+// the update before.
+OfRank evaluated_statistics(const trace::ParticipantTrace& rank) {
+  OfRank steps;
+  const auto told = statistics_of(rank);
+  for (const auto& at : rank.latest<trace::Forward>())
+    if (const auto found = told.find(at.step - 1); !at.event->training && found != told.end())
+      steps.emplace(at.step, found->second);
+  return steps;
+}
+
 Verdict buffers_not_synced(const Run& run) {
   if (auto order = other_order(run)) return found(std::move(*order));
+  for (const auto& [step, replicas] : of_all_ranks(run, evaluated_statistics)) {
+    const auto weights = replicas_by_step(run).find(step - 1);
+    const bool are_equal =
+        weights != replicas_by_step(run).end() && groups_of_equal(weights->second).tensor < 0;
+    if (!are_equal || spread_of(replicas).distance == 0) continue;
+    return found(
+        {.ranks = run.numbers,
+         .step = step,
+         .evidence = "the ranks evaluate with different running statistics: they are up to " +
+                     number(spread_of(replicas).distance) + " (relative) apart"});
+  }
   const auto start = of_all_ranks(run, buffers_after_updates).extract(-1);
   const auto evaluated = of_all_ranks(run, evaluated_buffers);
   if (start.empty() || evaluated.empty())
@@ -311,9 +334,29 @@ Verdict train_mode_differs_across_ranks(const Run& run) {
 
 }  // namespace
 
+namespace {
+// Of equal replicas after an update: buffers that were apart at the start, and still are.
+std::optional<Reading> apart_from_the_start(const Run& run) {
+  const auto buffers = of_all_ranks(run, buffers_after_updates);
+  const auto& parameters = replicas_by_step(run);
+  const auto start = buffers.find(-1);
+  if (start == buffers.end() || start == std::prev(buffers.end())) return std::nullopt;
+  const auto& [step, replicas] = *std::prev(buffers.end());
+  const auto weights = parameters.find(step);
+  if (weights == parameters.end() || groups_of_equal(weights->second).tensor >= 0)
+    return std::nullopt;
+  for (std::size_t b = 0; b < start->second.front()->size(); ++b)
+    if (are_apart(start->second, b) && are_apart(replicas, b))
+      return Reading{buffer_text(run, step, static_cast<int>(b)) +
+                         " of equal replicas differs by rank, from the start to the end",
+                     "each rank is meant to keep its own", 0};
+  return std::nullopt;
+}
+}  // namespace
+
 std::optional<Reading> moved_alone(const Run& run) {
   const auto own = own_buffer(run, false);
-  if (!own) return std::nullopt;
+  if (!own) return apart_from_the_start(run);
   const auto text = "equal replicas move " + own->text + " each by its own batch";
   const auto start = of_all_ranks(run, buffers_after_updates).extract(-1);
   const auto looked_at = alike_at_start(run, start.mapped(), false);

@@ -3,6 +3,7 @@
 #include <lockstep/diagnose/detector.h>
 #include <lockstep/diagnose/differences.h>
 #include <lockstep/diagnose/gradients.h>
+#include <lockstep/diagnose/readings.h>
 #include <lockstep/diagnose/tolerance.h>
 
 #include <algorithm>
@@ -305,26 +306,40 @@ bool once_differed(const Run& run, const std::string& generator) {
   return different.size() == run.ranks.size();
 }
 
-std::vector<Finding> same_draws(const Run& run) {
+// Of a generator, the updates for which all ranks drew the same: two or more.
+struct DrawnAlike {
+  std::string generator;
+  std::vector<std::int64_t> steps;
+  std::string text(const char* which) const {
+    return "the generators of all ranks (" + generator +
+           ") are in the same state before and after each of " + which +
+           plural(static_cast<std::int64_t>(steps.size()), "update") + " that were looked at";
+  }
+};
+std::vector<DrawnAlike> all_drawn_alike(const Run& run) {
   constexpr std::size_t kEnoughSteps = 2;
   std::vector<States> ranks;
   for (const auto* rank : run.ranks) ranks.push_back(states_of(*rank));
   std::set<std::string> generators;
   for (const auto& [step, states] : ranks.front())
     for (const auto& [generator, state] : states) generators.insert(generator);
-  for (const auto& generator : generators) {
-    const auto steps = drawn_alike(ranks, generator, pass_steps(*run.ranks.front()));
-    if (steps.size() < kEnoughSteps || !once_differed(run, generator)) continue;
-    return {{.severity = Severity::advice,
-             .ranks = run.numbers,
-             .step = steps.front(),
-             .evidence =
-                 "the generators of all ranks (" + generator +
-                 ") are in the same state before and after each of the last " +
-                 plural(static_cast<std::int64_t>(steps.size()), "update") +
-                 " that were looked at; at first they differed: for other data the ranks now draw "
-                 "the same random numbers, such as dropout or noise"}};
-  }
+  std::vector<DrawnAlike> all;
+  for (const auto& generator : generators)
+    if (auto steps = drawn_alike(ranks, generator, pass_steps(*run.ranks.front()));
+        steps.size() >= kEnoughSteps)
+      all.push_back({generator, std::move(steps)});
+  return all;
+}
+
+std::vector<Finding> same_draws(const Run& run) {
+  for (const auto& alike : all_drawn_alike(run))
+    if (once_differed(run, alike.generator))
+      return {{.severity = Severity::advice,
+               .ranks = run.numbers,
+               .step = alike.steps.front(),
+               .evidence = alike.text("the last ") +
+                           "; at first they differed: for other data the ranks now draw "
+                           "the same random numbers, such as dropout or noise"}};
   return {};
 }
 
@@ -335,4 +350,14 @@ Verdict same_random_draws(const Run& run) {
 }
 
 }  // namespace
+
+std::optional<Reading> drawn_from_one_state(const Run& run) {
+  const auto alike = train_on_other_data(run) ? all_drawn_alike(run) : std::vector<DrawnAlike>{};
+  if (alike.empty()) return {};
+  return Reading{alike.front().text("") +
+                     ", and something is drawn in each: for other data the ranks draw the same "
+                     "random numbers, such as dropout or noise",
+                 "what is drawn may be the same for other samples", alike.front().steps.front()};
+}
+
 }  // namespace lockstep::diagnose
