@@ -190,7 +190,18 @@ def backward_begins(here: Recording, tensors: Any, *_arguments: Any, **_options:
     if (looks := here.rank.looks_at_gradients()) != here.looks_at_gradients:
         here.looks_at_gradients = looks
         gradients.switch_hooks(here, looks)
+    if looks and not here.made:
+        gradients.hook_parameters(here.rank.attached())
     here.places.note("backward", here.rank.step())
+
+
+@listens("backward")
+def grad_begins(here: Recording, outputs: Any, inputs: Any, _grads: Any = None, _retain: Any = None,
+                create_graph: bool = False, **_options: Any) -> None:
+    """A program without an optimizer may take its gradients so, and update by a rule of its own."""
+    leaves = looking.members(inputs) or [inputs]
+    if not here.made and not create_graph and all(looking.is_tensor(each) and each.is_leaf for each in leaves):
+        backward_begins(outputs)
 
 
 def optimizer_of(here: Recording, optimizer: torch.optim.Optimizer) -> Any:
@@ -368,6 +379,7 @@ def install() -> None:
     wrap(torch.distributed.algorithms.join.Join, "__exit__", before=shadowing, ended=has_shadowed)
     wrap(torch.nn.parallel.distributed._DDPJoinHook, "main_hook", after=shadowed)
     wrap(torch.autograd, "backward", before=backward_begins)
+    wrap(torch.autograd, "grad", before=grad_begins)
     wrap(torch.optim.Optimizer, "__init__", after=in_turn(optimizer_made, states.optimizer_made))
     wrap(torch.optim.Optimizer, "zero_grad", before=zero_grad)
     wrap(torch.nn.Module, "zero_grad", before=zero_grad)

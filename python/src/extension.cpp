@@ -321,6 +321,8 @@ PYBIND11_MODULE(_extension, module) {
             return rank.recorder().has_optimizer(parameters);
           },
           Unlocked(), "Whether the model or an optimizer that was told has one of them.")
+      .def(
+          "attached", [](Rank& rank) { return rank.recorder().attached(); }, Unlocked())
       .def("zero_grad", of_recorder(&record::Recorder::zero_grad), Unlocked())
       .def(
           "update_begins",

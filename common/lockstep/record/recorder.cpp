@@ -47,9 +47,7 @@ trace::Configuration SteadySettings::look(const std::map<std::string, std::strin
 }
 
 Recorder::Recorder(std::shared_ptr<trace::Writer> writer, const ProbeOptions& options)
-    : writer_(std::move(writer)),
-      probes_(writer_, options),
-      updates_are_told_(!options.hooks) {  // by who tells the gradients, too
+    : writer_(std::move(writer)), probes_(writer_, options) {
   hook_backward([](const at::Tensor& root) {
     if (const auto current = recorder_here()) current->backward(root);
   });
@@ -191,6 +189,7 @@ void Recorder::sync_gradients(bool wanted) {
 void Recorder::optimizer_made(torch::optim::Optimizer& optimizer) {
   told([&](Probes& probes) {
     updates_are_told_ = true;
+    unseen_updates_.forget();
     model_has_optimizer_ |= moves_model(optimizer);
     probes.made(optimizer);
     sizes_.erase(&optimizer);  // an earlier one had this address

@@ -93,6 +93,8 @@ class Recorder final : public Observer {
   void let_go(const std::vector<at::Tensor>& tensors);
   // Whether the model, or an optimizer that was told, has one of them.
   bool has_optimizer(const std::vector<at::Tensor>& parameters);
+  // The model, where no engine has wrapped one; empty while it is not known.
+  std::vector<at::Tensor> attached();
   // As Probes::training_state. Ends a pass that is done.
   void training_state(const std::string& moment, const ValueOf<at::Tensor>::Dict& parts);
 

@@ -118,6 +118,11 @@ bool Recorder::has_optimizer(const std::vector<at::Tensor>& parameters) {
   return std::ranges::any_of(parameters, [&](const at::Tensor& each) { return is_known(each); });
 }
 
+std::vector<at::Tensor> Recorder::attached() {
+  const std::lock_guard lock(mutex_);
+  return attached_;
+}
+
 void Recorder::let_go(const std::vector<at::Tensor>& tensors) {
   told([&](Probes& probes) {
     probes.let_go(tensors);

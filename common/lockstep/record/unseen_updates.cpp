@@ -32,6 +32,7 @@ bool is_changed(const UnseenUpdates::Noted& each) {
 
 void UnseenUpdates::note(const std::vector<at::Tensor>& parameters, bool keeps_values) {
   constexpr std::size_t kMost = 1 << 12;  // a program may make new ones in each step
+  std::erase_if(noted_, [](const Noted& each) { return each.parameter.use_count() == 1; });
   const auto known = static_cast<std::ptrdiff_t>(noted_.size());
   for (const auto& parameter : parameters) {
     if (!is_readable(parameter)) continue;
