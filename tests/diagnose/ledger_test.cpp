@@ -307,6 +307,27 @@ TEST(Ledger, PassesThatAreLeftHalfWayAreLeftOpen) {
   EXPECT_EQ(line(true).reason.find("each pass is left"), std::string::npos);
 }
 
+TEST(Ledger, APassInTheOrderOfAnEarlierOneIsLeftOpen) {
+  const auto line = [](bool again) {
+    auto trace = empty_trace(2);
+    for (auto& rank : trace.ranks)
+      for (std::int64_t pass = 0; pass < 3; ++pass) {
+        const std::int64_t turn = again ? pass % 2 : pass;
+        record(rank, pass, trace::PassBegin{"train", pass});
+        record(rank, pass,
+               trace::Samples{"train", Ids{7 + turn, 3, rank.participant.rank, 5 - turn}});
+        record(rank, pass, trace::Update{{0.1}});
+        record(rank, pass + 1, trace::PassEnd{"train", pass, 1});
+      }
+    return line_of(ledger_of(trace), Equation::new_order);
+  };
+  EXPECT_EQ(line(true).step, 2) << line(true).reason;
+  EXPECT_NE(line(true).reason.find("pass 2 draws the same samples in the same order as pass 0"),
+            std::string::npos)
+      << line(true).reason;
+  EXPECT_EQ(line(false).reason.find("in the same order"), std::string::npos) << line(false).reason;
+}
+
 TEST(Ledger, AnEvaluationInTrainingModeIsLeftOpen) {
   for (const bool training : {true, false}) {
     auto trace = empty_trace(2);

@@ -93,6 +93,41 @@ Maybe same_rows_again(const Run& run) {
                  "the order is meant to stay", rows[length].step};
 }
 
+// A shuffled pass has the order of an earlier one, as where a sampler that counts passes itself begins anew.
+Maybe same_order_again(const Run& run) {
+  std::map<std::vector<std::int64_t>, std::size_t> orders;
+  const auto& passes = finished_passes(run, "train");
+  const auto& rank = *run.ranks.front();
+  const auto lies_between = [](const auto& told, std::int64_t from, std::int64_t to, auto wanted) {
+    return std::ranges::any_of(
+        told, [&](const auto& at) { return at.step > from && at.step <= to && wanted(*at.event); });
+  };
+  // With another model, as in cross-validation, that does not go on from a checkpoint.
+  const auto begins_anew = [&](std::int64_t from, std::int64_t to) {
+    return lies_between(rank.all<trace::Model>(), from, to, [](const auto&) { return true; }) &&
+           !lies_between(rank.all<trace::CheckpointFile>(), from, to,
+                         [](const auto& file) { return file.action == "load" && file.accepted; });
+  };
+  for (std::size_t k = 0; k < passes.size(); ++k) {
+    auto order = passes[k].ranks.front().order();
+    if (passes[k].by_content || std::ranges::is_sorted(order)) continue;
+    const auto [known, is_new] = orders.try_emplace(std::move(order), k);
+    if (is_new || begins_anew(passes[known->second].step(), passes[k].step()) ||
+        !all_in_one_order(std::vector{passes[known->second], passes[k]}))
+      continue;
+    return Reading{"pass " + std::to_string(k) +
+                       " draws the same samples in the same order as pass " +
+                       std::to_string(known->second),
+                   "it is meant to be gone through again", passes[k].step()};
+  }
+  return {};
+}
+
+Maybe of_orders(const Run& run) {
+  auto reading = same_order_again(run);
+  return reading ? reading : same_rows_again(run);
+}
+
 Maybe evaluated_in_training_mode(const Run& run) {
   std::int64_t first = -1;
   for (const auto& pass : cut_at_passes(*run.ranks.front(), "evaluation"))
@@ -231,7 +266,7 @@ Maybe passes_left_early(const Run& run) {
 
 constexpr std::pair<Equation, Maybe (*)(const Run&)> kReadings[] = {
     {Equation::own_samples, passes_left_early},
-    {Equation::new_order, same_rows_again},
+    {Equation::new_order, of_orders},
     {Equation::modes, evaluated_in_training_mode},
     {Equation::random_numbers, of_random_numbers},
     {Equation::loss_weights, unequal_weights},
