@@ -297,5 +297,13 @@ TEST_P(Gradient, MeanWeightedBySamplesIsRight) {
   EXPECT_EQ(state(trace, "gradient-not-the-mean"), State::clean);
 }
 
+// As of an outer optimizer, which keeps its gradient from one of its own steps to the next.
+TEST_P(Gradient, OfAParameterThatNoBackwardReachedIsLeftOut) {
+  auto trace = Job(GetParam()).run();
+  for (auto& rank : trace.ranks)
+    for (auto [step, local] : each<trace::LocalGradients>(rank)) local.values.back() = {};
+  EXPECT_EQ(state(trace, "gradient-not-the-mean"), State::clean);
+}
+
 }  // namespace
 }  // namespace lockstep::simulated

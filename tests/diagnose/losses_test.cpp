@@ -83,6 +83,21 @@ TEST_P(Losses, ThatWereRecordedNowAndThenNameNoRank) {
   EXPECT_EQ(diagnose::diagnose(trace).findings.at(0).after, 16);
 }
 
+TEST_P(Losses, WhoseScaleAloneIsTooLargeAreRight) {
+  for (const bool updates : {true, false}) {
+    auto trace = told([](int, int) { return INFINITY; });
+    for (auto& rank : trace.ranks)
+      for (int step = 0; updates && step < kSteps; ++step) {
+        const auto is_its = [step](const trace::Event& event) {
+          return event.is<trace::Update>() && event.step == step;
+        };
+        const auto at = std::ranges::find_if(rank.events, is_its);
+        rank.events.insert(at, {at->time_ns, step, trace::ScaledStep{1e30, false, true}});
+      }
+    EXPECT_EQ(state(trace, "not-finite"), updates ? State::clean : State::found);
+  }
+}
+
 TEST_P(Losses, OfStepsThatAreLeftOutMayBeNoNumbersForAWhile) {
   for (const bool lasts : {false, true}) {
     const int from = lasts ? kSteps - 9 : kSteps - 8;

@@ -206,6 +206,13 @@ bool is_whole(const GradientStep& step, const Run& run) {
          std::all_of(step.reduced.begin(), step.reduced.end(), fits);
 }
 
+// A parameter that no rank's backward reached holds a gradient of another step, or of an outer optimizer.
+void leave_out_what_no_backward_gave(GradientStep& step) {
+  for (std::size_t i = 0; i < step.local.front().size(); ++i)
+    if (std::ranges::all_of(step.local, [i](const Vector& local) { return local[i] == 0; }))
+      for (auto& reduced : step.reduced) reduced[i] = 0;
+}
+
 std::vector<GradientStep> find_gradient_steps(const Run& run) {
   if (!run.complete) return {};
   std::map<std::int64_t, GradientStep> steps;
@@ -215,10 +222,7 @@ std::vector<GradientStep> find_gradient_steps(const Run& run) {
       auto& of_step = steps[step];
       of_step.step = step;
       const auto vector = vector_of(event->values);
-      if (!vector) {
-        broken[step] = true;
-        continue;
-      }
+      if (broken[step] = broken[step] || !vector; !vector) continue;
       of_step.local.push_back(*vector);
       of_step.samples.push_back(static_cast<double>(event->samples));
     }
@@ -230,6 +234,7 @@ std::vector<GradientStep> find_gradient_steps(const Run& run) {
   std::vector<GradientStep> whole;
   for (auto& [number, step] : steps)
     if (!broken[number] && is_whole(step, run)) {
+      leave_out_what_no_backward_gave(step);
       step.means = means_of(step);
       whole.push_back(std::move(step));
     }

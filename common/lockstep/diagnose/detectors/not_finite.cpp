@@ -17,7 +17,8 @@ std::vector<Detector> not_finite_detectors() {
   return {
       // Rule: what backward starts from is NaN or infinite in the last two steps or more of every
       // rank, in nine where a GradScaler leaves steps out. It names the ranks on which that began.
-      // Any violation that began no later accounts for it. Not fooled by a loss that recovers.
+      // Any violation that began no later accounts for it. Not fooled by a loss that recovers, nor by one whose scale
+      // alone makes it infinite: a GradScaler finds its gradients finite, and updates.
       {.slug = "not-finite",
        .equation = Equation::mean_gradient,
        .needs = {"update"},
@@ -34,9 +35,15 @@ namespace {
 // The losses behind one update, or behind a step that a GradScaler left out.
 struct Turn {
   std::int64_t step = -1;
-  bool finite = true;  // each of them
+  bool finite = true;  // each of them, or a GradScaler found their gradients so
   bool left_out = false;
 };
+
+bool has_finite_gradients(const UpdateStretch& update) {
+  const auto steps = update.all<trace::ScaledStep>();
+  return update.updated && !steps.empty() &&
+         std::ranges::none_of(steps, [](const auto& at) { return at.event->found_nonfinite; });
+}
 
 std::vector<Turn> turns_of(const trace::ParticipantTrace& rank) {
   std::vector<Turn> turns;
@@ -46,7 +53,9 @@ std::vector<Turn> turns_of(const trace::ParticipantTrace& rank) {
     for (const auto& at : update.all<trace::Loss>()) losses.push_back(at.event->backward_value);
     const auto is_finite = [](double loss) { return std::isfinite(loss); };
     if (!losses.empty())
-      turns.push_back({update.step, std::ranges::all_of(losses, is_finite), update.left_out});
+      turns.push_back({update.step,
+                       std::ranges::all_of(losses, is_finite) || has_finite_gradients(update),
+                       update.left_out});
   }
   return turns;
 }
