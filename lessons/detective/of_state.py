@@ -145,7 +145,7 @@ def model(job):
 
 
 def optimizers(job):
-    for rank, event in job.of("configuration"):
+    for rank, event in job.of("settings"):
         if event["fields"]["of"] == "optimizer":
             options = zip(event["fields"]["keys"], event["fields"]["values"], strict=True)
             said = dict.fromkeys(f"{key.split(': ')[-1]} {value}" for key, value in options)

@@ -246,16 +246,17 @@ def look(here: Recording) -> None:
     here.constants = {name: text for name, text in here.constants.items() if there.found.get(name) == text}
     here.settings = there.settings
     if since > LOOKS[0]:
-        here.configuration("moving", {name: f"{here.moving[name]} {now}"
-                                      for name, now in there.moving.items() if name in here.moving})
+        moving = [(name, here.moving[name], now) for name, now in there.moving.items() if name in here.moving]
+        if moving:
+            here.rank.moving(moving)
     if since == LOOKS[-1]:
         tell(here)
 
 
 def tell(here: Recording) -> None:
     found, here.constants = here.constants or {}, {}
-    here.configuration("constants", {name: text for name, text in found.items() if name not in here.settings})
-    here.configuration("settings", {name: text for name, text in found.items() if name in here.settings})
+    here.rank.settings("constants", {name: text for name, text in found.items() if name not in here.settings})
+    here.rank.settings("settings", {name: text for name, text in found.items() if name in here.settings})
 
 
 @listens("the program's constants")

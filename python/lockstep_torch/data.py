@@ -59,7 +59,7 @@ def loader_begins(here: Recording, loader: Any, size: int) -> None:
     told = settings.of_loader(loader, samples.sampler_of(loader), size)
     if here.loaders.isdisjoint(told) and len(here.loaders) < 1_000:
         here.loaders.update(told)
-        here.of_data(lambda: here.configuration("loader", told))
+        here.of_data(lambda: here.rank.settings("loader", told))
 
 
 @listens("DataLoader", early=True)
@@ -91,7 +91,7 @@ def pass_begins(here: Recording, loader: Any) -> None:
 def workers_begin(here: Recording, iterator: Any, _loader: Any) -> None:
     """What they seed their generators with."""
     if torch.is_grad_enabled() and (seed := getattr(iterator, "_base_seed", None)) and iterator._num_workers > 0:
-        here.of_data(lambda: here.configuration("workers", {"base_seed": f"{seed:x}"}))
+        here.of_data(lambda: here.rank.workers(seed))
 
 
 @listens("DataLoader", early=True)

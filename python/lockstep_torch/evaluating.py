@@ -23,7 +23,8 @@ def looks(here: Recording, _module: Any, inputs: Any, named: dict[str, Any]) -> 
         return
     here.looks += 1
     count, content = samples.given(parallel.readable_tensors(looking.tensors_in((inputs, named))))
-    here.configuration("evaluation", {"samples": str(count), "content": f"{content:016x}"} if count else {})
+    if count:
+        here.rank.evaluation_input(count, content)
 
 
 def hook(here: Recording, module: torch.nn.Module) -> None:

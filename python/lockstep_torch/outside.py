@@ -41,7 +41,7 @@ def are_trained(parameters: list[torch.Tensor], held: set[int]) -> bool:
 
 @listens("modules' settings")
 def modules_set_up(here: Recording, module: Any) -> None:
-    here.configuration("model", {name: settings.of_module(part) for name, part in looking.parts_of(module) if name})
+    here.rank.settings("model", {name: settings.of_module(part) for name, part in looking.parts_of(module) if name})
 
 
 @listens("modules outside the model")

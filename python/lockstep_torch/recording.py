@@ -107,10 +107,6 @@ class Recording:
             return self.begin(0, 1)
         return self.begin(int(os.environ["RANK"]), int(os.environ.get("WORLD_SIZE", "1")))
 
-    def configuration(self, of: str, told: dict[str, str]) -> None:
-        if told:
-            self.rank.configuration(of, list(told), list(told.values()))
-
     def of_data(self, call: Callable[[], None]) -> None:
         """A pass before the first group or update may be in a process that does not know its rank yet, and so may a
         schedule."""
@@ -237,7 +233,7 @@ def came_before(_here: Recording, call: Callable[[], None]) -> None:
 
 @listens("versions and variables")
 def process_begins(here: Recording) -> None:
-    here.configuration("program", settings.of_process())
+    here.rank.settings("program", settings.of_process())
 
 
 @listens("how the rank ends")

@@ -41,7 +41,7 @@ def tell_doubled(here: Recording, scheduler: Any) -> None:
     idle = [each for each in here.made if each.state and each not in here.scheduled]
     if not here.twins_told and len(twins) > 1 and idle:
         here.twins_told = True
-        here.configuration("schedules", {type(scheduler).__qualname__: str(len(twins))})
+        here.rank.schedule_twins(type(scheduler).__qualname__, len(twins))
 
 
 @listens("schedulers' settings", early=True)
@@ -54,7 +54,7 @@ def schedule_made(here: Recording, _result: Any, scheduler: Any, *_arguments: An
     if type(scheduler).step is torch.optim.lr_scheduler.LRScheduler.step:
         here.schedules[scheduler] = None
     told = {f"{of}: {key}": value for key, value in settings.of_schedule(scheduler).items()}
-    here.of_data(lambda: here.configuration("optimizer", told))
+    here.of_data(lambda: here.rank.settings("optimizer", told))
 
 
 @listens("schedulers", early=True)

@@ -172,7 +172,7 @@ def weights_taken(here: Recording, _result: Any, module: Any, *state: Any, **nam
     follows, or the model is gone by then."""
     parameters = [parameter for _, parameter in parameters_in(module)]
     if here.rank.step() > 0 and shares_memory(module, *state, **named):
-        here.configuration("loaded", {type(module).__name__: "its own tensors"})
+        here.rank.own_tensors_loaded(type(module).__name__)
     trained = {id(parameter) for parameter in held_by_optimizers(here)}
     plain = all(type(each) in PLAIN for each in parameters)
     if here.rank.step() > 0 and plain and any(id(each) in trained for each in parameters):

@@ -67,7 +67,7 @@ def recorded(here: Recording, module: torch.nn.Module) -> Any:
 
 @listens("DistributedDataParallel's settings")
 def engine_set_up(here: Recording, engine: Any) -> None:
-    here.configuration("engine", settings.of_engine(engine))
+    here.rank.settings("engine", settings.of_engine(engine))
 
 
 def shapes_of(module: torch.nn.Module) -> list[tuple[str, torch.Size]]:
@@ -324,7 +324,7 @@ def checkpointed(here: Recording, inputs: Any) -> None:
     tensors = [one for one in inputs if isinstance(one, torch.Tensor)]
     if "checkpoint" not in here.tells and not any(one.requires_grad for one in tensors):
         here.tells.add("checkpoint")
-        here.configuration("checkpoint", {"gradient": "none"})
+        here.rank.checkpoint_without_gradient()
 
 
 @listens("autocast", early=True)
@@ -337,7 +337,7 @@ def autocast_begins(here: Recording, _result: Any, context: Any) -> None:
 def tell_autocasts(here: Recording) -> None:
     """Those that the first update goes by."""
     if here.autocasts is not None:
-        here.configuration("engine", {"autocast": ", ".join(sorted(here.autocasts)) or "off"})
+        here.rank.settings("engine", {"autocast": ", ".join(sorted(here.autocasts)) or "off"})
         here.autocasts = None
 
 

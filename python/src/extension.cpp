@@ -111,6 +111,12 @@ auto of_probes(void (record::Probes::*call)(Arguments...)) {
   };
 }
 
+// A call that tells the event with these fields.
+template <class Event, class... Fields>
+auto telling() {
+  return [](Rank& rank, const Fields&... fields) { rank.tell(Event{fields...}); };
+}
+
 struct Diagnosed {
   explicit Diagnosed(const std::filesystem::path& folder)
       : trace(trace::read_job(folder)), diagnosis(diagnose::diagnose(trace)) {
@@ -384,12 +390,33 @@ PYBIND11_MODULE(_extension, module) {
              rank.recorder().training_state(moment, values.as_dict());
            })
       .def(
-          "configuration",
-          [](Rank& rank, const std::string& of, const std::vector<std::string>& keys,
-             const std::vector<std::string>& values) {
-            rank.tell(trace::Configuration{of, keys, values});
+          "settings",
+          [](Rank& rank, const std::string& of, const std::map<std::string, std::string>& told) {
+            trace::Settings settings;
+            if (!trace::from_string(of, settings.of)) throw Error("there are no settings of " + of);
+            for (const auto& [key, value] : told) {
+              settings.keys.push_back(key);
+              settings.values.push_back(value);
+            }
+            if (!told.empty()) rank.tell(settings);
           },
-          Unlocked())
+          Unlocked(), "Of something that trace::SettingsOf has, by their keys.")
+      .def("evaluation_input", telling<trace::EvaluationInput, std::int64_t, std::uint64_t>(),
+           Unlocked())
+      .def("workers", telling<trace::Workers, std::int64_t>(), Unlocked())
+      .def("schedule_twins", telling<trace::ScheduleTwins, std::string, std::int64_t>(), Unlocked())
+      .def("own_tensors_loaded", telling<trace::OwnTensorsLoaded, std::string>(), Unlocked())
+      .def("checkpoint_without_gradient", telling<trace::CheckpointWithoutGradient>(), Unlocked())
+      .def(
+          "moving",
+          [](Rank& rank,
+             const std::vector<std::tuple<std::string, std::string, std::string>>& values) {
+            trace::Moving moving;
+            for (const auto& [name, first, now] : values)
+              moving.values.push_back({name, first, now});
+            rank.tell(moving);
+          },
+          Unlocked(), "Of each value its name, what it was before the first update, and now.")
       .def(
           "intent",
           [](Rank& rank, std::int64_t global_batch, const std::string& loss_reduction,
@@ -400,13 +427,10 @@ PYBIND11_MODULE(_extension, module) {
                                     .reference_world_size = reference_world_size});
           },
           Unlocked())
-      .def(
-          "state_taken",
-          [](Rank& rank, const std::string& module, std::int64_t names, std::int64_t taken,
-             const std::string& missing, const std::string& unexpected) {
-            rank.tell(trace::StateTaken{module, names, taken, missing, unexpected});
-          },
-          Unlocked())
+      .def("state_taken",
+           telling<trace::StateTaken, std::string, std::int64_t, std::int64_t, std::string,
+                   std::string>(),
+           Unlocked())
       .def("metric", of_probes(&record::Probes::metric), Unlocked())
       .def("decision", of_probes(&record::Probes::decision), Unlocked())
       .def("random_numbers", of_recorder(&record::Recorder::random_numbers), Unlocked())

@@ -77,17 +77,16 @@ class Recorder:
     """Stands in for the recording."""
 
     def __init__(self):
-        self.rank, self.constants, self.constants_at, self.looks_from, self.told = self, None, -1, 0, []
+        self.rank = types.SimpleNamespace(step=lambda: self.steps, settings=self.set_up, moving=self.move)
+        self.constants, self.constants_at, self.looks_from, self.told = None, -1, 0, []
         self.steps, self.moved = 0, []
 
-    def step(self):
-        return self.steps
-
-    def configuration(self, of, told):
-        if of == "moving":
-            self.moved.append(told)
-        elif told:
+    def set_up(self, of, told):
+        if told:
             self.told.append((of, told))
+
+    def move(self, values):
+        self.moved.append({name: (first, now) for name, first, now in values})
 
 
 class Constants(unittest.TestCase):
@@ -223,8 +222,8 @@ class Constants(unittest.TestCase):
         of = f" in {sys._getframe(0).f_code.co_name}()"
         self.assertEqual([sorted(name for name in values if name.endswith(of)) for values in here.moved],
                          2 * [[f"codes{of}", f"strength{of}"]])
-        self.assertEqual([values[f"strength{of}"] for values in here.moved], ["0.5 1", "0.5 2"])
-        (first, third), (again, later) = (values[f"codes{of}"].split() for values in here.moved)
+        self.assertEqual([values[f"strength{of}"] for values in here.moved], [("0.5", "1"), ("0.5", "2")])
+        (first, third), (again, later) = (values[f"codes{of}"] for values in here.moved)
         self.assertEqual(first, again)
         self.assertEqual(len({first, third, later}), 3)
 

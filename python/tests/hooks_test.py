@@ -55,7 +55,7 @@ class Rank:
     """Stands in for the recorder: what it is told, in order and by name, but for settings. It has made `steps`."""
 
     def __init__(self, *_who):
-        self.told, self.heard, self.calls, self.settings, self.steps = [], [], {}, {}, 0
+        self.told, self.heard, self.calls, self.set_up, self.steps = [], [], {}, {}, 0
 
     def step(self):
         return self.steps
@@ -63,8 +63,9 @@ class Rank:
     def probes(self):
         return True
 
-    def configuration(self, of, keys, values):
-        self.settings.setdefault(of, {}).update(zip(keys, values, strict=True))
+    def settings(self, of, told):
+        if told:
+            self.set_up.setdefault(of, {}).update(told)
 
     def folder(self):
         return pathlib.Path("unused")
@@ -143,17 +144,17 @@ class Hooks(unittest.TestCase):
         data = TensorDataset(torch.zeros(12))
         with torch.no_grad():
             list(DataLoader(data, batch_size=6))
-        self.assertNotIn("loader", rank.settings)
+        self.assertNotIn("loader", rank.set_up)
         sampler = DistributedSampler(data, 2, 1, seed=5, shuffle=False)
         list(DataLoader(data, batch_size=4, drop_last=True, sampler=sampler))
         of = " of the loader of 12 samples"
-        self.assertEqual(rank.settings["loader"], {
+        self.assertEqual(rank.set_up["loader"], {
             "batch_size" + of: "4", "drop_last" + of: "True", "workers" + of: "False",
             "batch_sampler" + of: "torch.utils.data.sampler.BatchSampler",
             "sampler" + of: "torch.utils.data.distributed.DistributedSampler",
             "sampler's num_replicas" + of: "2", "sampler's shuffle" + of: "False", "sampler's drop_last" + of: "False"})
         list(DataLoader(data, batch_size=2))  # another epoch's
-        self.assertEqual(rank.settings["loader"]["batch_size" + of], "4")
+        self.assertEqual(rank.set_up["loader"]["batch_size" + of], "4")
 
     def test_a_module_beside_the_model_is_told_once_it_is_called_and_the_model_s_inputs_where_nobody_wrapped_it(self):
         rank = self.here.begin(0, 2)
@@ -170,7 +171,7 @@ class Hooks(unittest.TestCase):
         self.assertIs(rank.calls["outside"][0][2], target.weight)
         self.assertEqual(len(rank.calls["inputs"]), 1)  # in training mode, from the first update on
         self.assertEqual(rank.calls["forward"], [(True,), (False,)])
-        self.assertIn("p=0.5", rank.settings["model"]["1"])
+        self.assertIn("p=0.5", rank.set_up["model"]["1"])
         del unused
         self.assertFalse(target._forward_pre_hooks)
 
@@ -181,19 +182,20 @@ class Hooks(unittest.TestCase):
         given = torch.arange(8.0).reshape(4, 2)
 
         def told(inputs):
-            rank.settings.pop("evaluation", None)
+            rank.calls.pop("evaluation_input", None)
             with torch.no_grad():
                 model(inputs)
-            return rank.settings.get("evaluation")
+            return rank.calls.get("evaluation_input")
 
         for _ in range(2):
             model(given).sum().backward()
             optimizer.step()
-        self.assertNotIn("evaluation", rank.settings)
+        self.assertNotIn("evaluation_input", rank.calls)
         first = told(given)
-        self.assertEqual(first["samples"], "4")
+        [(count, content)] = first
+        self.assertEqual(count, 4)
         self.assertEqual(told(given.flip(0)), first)
-        self.assertNotEqual(told(given + 1)["content"], first["content"])
+        self.assertNotEqual(told(given + 1)[0][1], content)
         for _ in range(20):
             last = told(given)
         self.assertIsNone(last)  # of one evaluation no more is needed
@@ -225,7 +227,7 @@ class Hooks(unittest.TestCase):
                 model(torch.ones(1, 2))
                 self.here.looks = 0  # a backward comes
         self.assertEqual(given.call_count, evaluating.MOST_EVALUATIONS)
-        self.assertEqual(rank.settings["evaluation"]["samples"], "1")
+        self.assertEqual(set(rank.calls["evaluation_input"]), {(1, 2)})
 
     def test_a_model_that_is_wrapped_again_with_new_layers_is_told_with_them(self):
         rank = self.here.begin(0, 2)
@@ -387,7 +389,7 @@ class Hooks(unittest.TestCase):
                         optimizer.step()
                     for schedule in schedules:
                         schedule.step()
-                self.assertEqual(rank.settings.get("schedules"), {"StepLR": "2"} if idle else None)
+                self.assertEqual(rank.calls.get("schedule_twins"), [("StepLR", 2)] if idle else None)
 
     def test_a_schedule_is_told_as_it_is_made(self):
         optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.1)
@@ -396,7 +398,7 @@ class Hooks(unittest.TestCase):
         StepLR(optimizer, step_size=8)
         MultiStepLR(optimizer, milestones=[3, 2, 3])
         ReduceLROnPlateau(optimizer, patience=4)
-        told = rank.settings["optimizer"]
+        told = rank.set_up["optimizer"]
         self.assertEqual([told[key] for key in ("StepLR: step_size", "StepLR 2: step_size", "MultiStepLR: milestones",
                                                 "StepLR: gamma", "ReduceLROnPlateau: patience")],
                          ["7", "8", "[2, 3, 3]", "0.1", "4"])
@@ -407,7 +409,7 @@ class Hooks(unittest.TestCase):
                   "CUDA_VISIBLE_DEVICES": "GPU-77", "NCCL_ALGO": "/srv/secret", "NCCL_PROTO": "https://secret",
                   "NCCL_DEBUG_FILE": "/srv/secret", "TORCH_EXTENSIONS_DIR": "/srv/secret"}
         with unittest.mock.patch.dict("os.environ", {**secret, "OMP_NUM_THREADS": "3"}):
-            told = self.here.begin(0, 2).settings["program"]
+            told = self.here.begin(0, 2).set_up["program"]
         self.assertEqual((told["OMP_NUM_THREADS"], told["NCCL_P2P_DISABLE"]), ("3", "unset"))
         self.assertEqual(told["version of torch"], torch.__version__)
         for word in (*secret.values(), "secret", "/"):
@@ -471,12 +473,12 @@ class Hooks(unittest.TestCase):
             for dtype in (*dtypes, None):
                 with torch.autocast("cpu", dtype=dtype or torch.float16, enabled=dtype is not None):
                     (parameter @ parameter).sum().backward()
-                self.assertNotIn("engine", rank.settings)
+                self.assertNotIn("engine", rank.set_up)
             optimizer.step()
             with torch.autocast("cpu", dtype=torch.float16):
                 optimizer.step()
             self.assertEqual(self.here.failed, set())
-            return rank.settings["engine"]
+            return rank.set_up["engine"]
         self.assertEqual(told(), {"autocast": "off"})
         self.assertEqual(told(torch.bfloat16, torch.bfloat16), {"autocast": "cpu torch.bfloat16"})
 
@@ -528,10 +530,10 @@ class Hooks(unittest.TestCase):
         model.load_state_dict({key: torch.zeros_like(value) for key, value in own.items()}, assign=True)
         norm = torch.nn.BatchNorm1d(3)
         norm.load_state_dict(norm.state_dict() | {"running_mean": torch.ones(3)})  # the mean of all ranks
-        self.assertNotIn("loaded", rank.settings)
+        self.assertNotIn("own_tensors_loaded", rank.calls)
         own = model.state_dict()
         model.load_state_dict(own)
-        self.assertEqual(rank.settings["loaded"], {"Linear": "its own tensors"})
+        self.assertEqual(rank.calls["own_tensors_loaded"], [("Linear",)])
 
     def test_a_process_goes_on_where_its_model_takes_a_file_before_the_first_update(self):
         rank = self.here.begin(0, 2)

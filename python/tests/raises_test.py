@@ -101,7 +101,7 @@ class Raises(unittest.TestCase):
         Raising.bad = ""
         losses, said, rank = self.recorded()
         self.assertEqual((losses, said), (self.plain, []))
-        called = [*rank.calls, "step", "probes", "configuration"]
+        called = [*rank.calls, "step", "probes", "settings"]
         self.assertGreater(len(called), 25, called)
         for bad in called:
             with self.subTest(bad):

@@ -204,7 +204,8 @@ TEST(Compare, AllRanksThatDifferAreNamed) {
 TEST(Compare, ASettingIsTheCauseOnlyWhereTheTrainingDiffers) {
   const auto told = [](trace::Trace trace, const char* value) {
     for (auto& rank : trace.ranks)
-      simulated::record(rank, -1, trace::Configuration{"engine", {"bucket_bytes_cap"}, {value}});
+      simulated::record(rank, -1,
+                        trace::Settings{trace::SettingsOf::engine, {"bucket_bytes_cap"}, {value}});
     return trace;
   };
   const auto a = told(with_every_event(), "1"), b = told(with_every_event(), "2");
@@ -226,7 +227,7 @@ TEST(Compare, ASettingThatChangesIsComparedWithAllItsValues) {
     auto trace = with_every_event();
     for (auto& rank : trace.ranks)
       for (const auto* value : values)
-        simulated::record(rank, -1, trace::Configuration{"model", {"1"}, {value}});
+        simulated::record(rank, -1, trace::Settings{trace::SettingsOf::model, {"1"}, {value}});
     return trace;
   };
   const auto converted = told({"SyncBatchNorm"}), later = told({"BatchNorm1d", "SyncBatchNorm"});

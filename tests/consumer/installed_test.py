@@ -179,9 +179,9 @@ class TwoLines(Program):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assert_learned(done.stdout)
         self.assert_findings([])
-        self.assertEqual(self.events(), {"backward", "before_update", "collective", "configuration", "gradient_arrived",
-                                         "group", "input", "local_gradients", "loss_divisors", "model", "parameters",
-                                         "placement", "store_call", "update"})
+        self.assertEqual(self.events(), {"backward", "before_update", "collective", "gradient_arrived", "group", "input",
+                                         "local_gradients", "loss_divisors", "model", "parameters", "placement",
+                                         "random_state", "settings", "store_call", "update"})
 
     def test_three_ranks_are_clean(self):
         ranks = self.train("two_lines", 3)

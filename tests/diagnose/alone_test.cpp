@@ -80,7 +80,8 @@ TEST(Alone, OtherParametersAtTheStartAreAnotherModel) {
 
 TEST(Alone, OtherSettingsAreAnotherTraining) {
   auto trace = beside_each_other({process(Job(1)), process(Job(1))});
-  record(trace.alone.front(), -1, trace::Configuration{"model", {"fc"}, {"Dropout(p=0.1)"}});
+  record(trace.alone.front(), -1,
+         trace::Settings{trace::SettingsOf::model, {"fc"}, {"Dropout(p=0.1)"}});
   expect_nothing(trace);
 }
 

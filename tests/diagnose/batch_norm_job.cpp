@@ -48,10 +48,7 @@ class Simulation {
       batches_.push_back(0);
       record(rank, -1, trace::Model{{"weight", "bn"}, {{2, 3}, {kChannels}}, {"float", "float"}});
       record(rank, -1, trace::Engine{"distributed_data_parallel", 2});
-      if (job_.tells_layer)
-        record(rank, -1,
-               trace::Configuration{
-                   "statistics", {"buffer 0, parameter 1"}, {job_.frozen ? "eval" : "train"}});
+      if (job_.tells_layer) record(rank, -1, trace::LayerModes{{{0, 1, !job_.frozen}}});
       record(rank, -1, trace::Parameters{summarize(draw_values(7, 0, 0))});
       record_buffers(r, -1);
       if (job_.evaluation) record_data_sets(r);

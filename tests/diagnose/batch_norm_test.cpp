@@ -61,8 +61,7 @@ TEST_P(BatchNorm, OnLocalBatchesIsToldByTheNamesOfItsOwnStep) {
 
 TEST_P(BatchNorm, OnLocalBatchesIsToldBehindWhatRightProgramsDoNotHave) {
   auto trace = plain(GetParam()).run();
-  for (auto& rank : trace.ranks)
-    record(rank, 11, trace::Configuration{"untrained", {"[8, 4]"}, {"0"}});
+  for (auto& rank : trace.ranks) record(rank, 11, trace::Untrained{{{{8, 4}, 0}}});
   std::vector<std::string> slugs;
   for (const auto& finding : diagnose::diagnose(trace).findings) slugs.push_back(finding.pitfall);
   EXPECT_EQ(slugs, (std::vector<std::string>{"parameters-not-updated", "local-batch-norm"}));
@@ -75,33 +74,32 @@ TEST_P(BatchNorm, ThatIsFrozenLooksAtNoBatch) {
 }
 
 // The BatchNorm is in this mode at the start.
-trace::Trace with_layer(trace::Trace trace, const std::string& mode) {
-  for (auto& rank : trace.ranks)
-    record(rank, -1, trace::Configuration{"statistics", {"buffer 0, parameter 1"}, {mode}});
+trace::Trace with_layer(trace::Trace trace, bool training) {
+  for (auto& rank : trace.ranks) record(rank, -1, trace::LayerModes{{{0, 1, training}}});
   return trace;
 }
 
 TEST_P(BatchNorm, WhoseStatisticsStayAsTheyWereInTrainingModeIsNamed) {
-  const auto moves = with_layer(BatchNormJob(GetParam()).run(), "train");
+  const auto moves = with_layer(BatchNormJob(GetParam()).run(), true);
   expect_nothing(moves);
   EXPECT_EQ(state(moves, "replica-buffers-lost"), State::clean);
   auto job = plain(GetParam());
   job.frozen = true;
-  expect_only(with_layer(job.run(), "train"), "replica-buffers-lost", all_ranks(GetParam()), 0);
-  expect_nothing(with_layer(job.run(), "eval"));
+  expect_only(with_layer(job.run(), true), "replica-buffers-lost", all_ranks(GetParam()), 0);
+  expect_nothing(with_layer(job.run(), false));
 }
 
 // As a head that this rank's task does not use: its weight moves by what others reduce.
 TEST_P(BatchNorm, ThatARankNeverRunsIsNoFinding) {
   auto job = plain(GetParam());
   job.frozen = true;
-  auto trace = with_layer(job.run(), "train");
+  auto trace = with_layer(job.run(), true);
   for (auto [step, gradients] : each<trace::LocalGradients>(trace)) gradients.values[1] = {};
   EXPECT_NE(state(trace, "replica-buffers-lost"), State::found);
 }
 
 TEST_P(BatchNorm, WhoseStatisticsArePutBackBeforeAnEvaluationIsNamed) {
-  auto trace = with_layer(BatchNormJob(GetParam()).run(), "train");
+  auto trace = with_layer(BatchNormJob(GetParam()).run(), true);
   for (auto& rank : trace.ranks) {
     const auto buffers = each<trace::Buffers>(rank);
     buffers.back().second.values = buffers.front().second.values;

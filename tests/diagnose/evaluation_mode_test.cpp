@@ -151,14 +151,14 @@ TEST_P(EvaluationMode, WithoutALayerThatKeepsStatisticsIsNotJudged) {
   job.tells_layer = false;
   auto trace = job.run();
   for (auto& rank : trace.ranks)
-    record(rank, -1, trace::Configuration{"model", {"0"}, {"Dropout(p=0.1)"}});
+    record(rank, -1, trace::Settings{trace::SettingsOf::model, {"0"}, {"Dropout(p=0.1)"}});
   expect_nothing(trace);
   EXPECT_EQ(state(trace, kInTrainMode), State::not_triggered);
 }
 
 TEST_P(EvaluationMode, NeedsWhatItLooksAt) {
   const auto trace = in_train_mode(GetParam()).run();
-  for (const auto& lacking : {without<trace::Configuration>(trace), without<trace::Buffers>(trace),
+  for (const auto& lacking : {without<trace::LayerModes>(trace), without<trace::Buffers>(trace),
                               without<trace::Forward>(trace), without<trace::PassBegin>(trace),
                               without<trace::Samples>(trace), without<trace::Metric>(trace)})
     EXPECT_EQ(state(lacking, kInTrainMode), State::not_triggered);
@@ -182,7 +182,7 @@ trace::Trace updates(int ranks, const std::function<bool(std::int64_t step)>& tr
                      const std::string& layer = "Dropout2d(p=0.05, inplace=False)") {
   auto trace = empty_trace(ranks);
   for (auto& rank : trace.ranks) {
-    record(rank, 0, trace::Configuration{"model", {"drop"}, {layer}});
+    record(rank, 0, trace::Settings{trace::SettingsOf::model, {"drop"}, {layer}});
     for (std::int64_t step = 0; step < 12; ++step) {
       record(rank, step, trace::Forward{false});
       record(rank, step, trace::Forward{trains(step)});

@@ -347,8 +347,7 @@ TEST(Ledger, WorkersWithOneSeedThatDrawForSamplesAreLeftOpen) {
     auto trace = empty_trace(2);
     for (auto& rank : trace.ranks)
       for (std::int64_t pass = 0; pass < 2; ++pass) {
-        record(rank, pass,
-               trace::Configuration{"workers", {"base_seed"}, {"a" + std::to_string(pass)}});
+        record(rank, pass, trace::Workers{10 + pass});
         record(rank, pass, trace::Contents{Ids{7}, Ids{varies ? pass : 0}});
       }
     const auto line = line_of(ledger_of(trace), Equation::random_numbers);

@@ -16,7 +16,7 @@ INSTANTIATE_TEST_SUITE_P(Ranks, Loaded, kOneToThree, testing::PrintToStringParam
 TEST_P(Loaded, ItsOwnTensorsByARankIsNamedWithTheFirstStep) {
   auto trace = Job(GetParam()).run();
   for (const std::int64_t step : {2, 3})
-    record(trace.ranks.back(), step, trace::Configuration{"loaded", {"Net"}, {"its own tensors"}});
+    record(trace.ranks.back(), step, trace::OwnTensorsLoaded{"Net"});
   expect_only(trace, kOwnWeights, {GetParam() - 1}, 2, diagnose::Severity::advice);
   EXPECT_EQ(evidence(trace).rfind("Net was given", 0), 0u) << evidence(trace);
 }

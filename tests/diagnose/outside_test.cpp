@@ -133,10 +133,8 @@ trace::Trace keeping(int ranks, const std::function<std::string(int rank, int lo
   for (auto& rank : trace.ranks)
     for (const int look : {1, 2})
       record(rank, look == 1 ? 2 : 24,
-             trace::Configuration{
-                 "moving",
-                 {"codes in train()"},
-                 {hash(rank.participant.rank, 0) + " " + hash(rank.participant.rank, look)}});
+             trace::Moving{{{"codes in train()", hash(rank.participant.rank, 0),
+                             hash(rank.participant.rank, look)}}});
   return trace;
 }
 

@@ -20,9 +20,8 @@ INSTANTIATE_TEST_SUITE_P(Ranks, OwnFigures, kTwoAndThree, testing::PrintToString
 
 using Events = std::vector<trace::SharedPayload>;
 
-trace::SharedPayload forward_of(std::int64_t samples, const std::string& content) {
-  return trace::Configuration{
-      "evaluation", {"samples", "content"}, {std::to_string(samples), content}};
+trace::SharedPayload forward_of(std::int64_t samples, std::uint64_t content) {
+  return trace::EvaluationInput{samples, content};
 }
 
 trace::SharedPayload figure(double sum, double count) {
@@ -66,8 +65,7 @@ trace::Trace passes_ended_by(int ranks, const std::function<Events(int rank)>& e
 }
 
 Events own_forwards(int rank) {
-  return {forward_of(50, "0000000000000001"),
-          forward_of(10 + rank, "00000000000000f" + std::to_string(rank))};
+  return {forward_of(50, 1), forward_of(10 + rank, 0xf0 + rank)};
 }
 
 Events own_figures(int rank) {
@@ -133,7 +131,7 @@ TEST_P(OwnFigures, MayBeReadBesideThatOfAllRanks) {
 
 TEST_P(OwnFigures, OfTheSameSamplesInAnyOrderAreRight) {
   expect_nothing(ended_by(GetParam(), [](int rank) {
-    Events events{forward_of(50, "0000000000000001"), forward_of(50, "0000000000000002")};
+    Events events{forward_of(50, 1), forward_of(50, 2)};
     if (rank == 1) std::swap(events[0], events[1]);
     events.push_back(figure(10, 100));
     return events;

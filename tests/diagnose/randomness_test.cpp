@@ -193,15 +193,13 @@ TEST_P(Randomness, NeedsNumbersOfEveryRank) {
 
 // A right job, of which each rank also records its generator's state after updates 0 to 3, and after one of the attempt
 // before.
-trace::Trace drawing(int world_size, const std::function<std::string(int rank, int step)>& state,
+trace::Trace drawing(int world_size, const std::function<std::uint64_t(int rank, int step)>& state,
                      bool once_differed = true) {
-  const auto told = [](const std::string& text) {
-    return trace::Configuration{"randomness", {"cpu"}, {text}};
-  };
+  const auto told = [](std::uint64_t state) { return trace::RandomState{{"cpu"}, {state}}; };
   auto trace = Job(world_size).run();
   for (auto& rank : trace.ranks) {
     auto before = empty_trace(1).ranks.front();
-    record(before, 7, told("of rank " + std::to_string(once_differed ? rank.participant.rank : 0)));
+    record(before, 7, told(once_differed ? 90 + rank.participant.rank : 90));
     rank.events.insert(rank.events.begin(), before.events.begin(), before.events.end());
     rank.last_attempt = before.events.size();
     for (int step = 0; step < 4; ++step)
@@ -210,8 +208,8 @@ trace::Trace drawing(int world_size, const std::function<std::string(int rank, i
   return trace;
 }
 
-std::string of_the_step(int, int step) {
-  return std::to_string(step);
+std::uint64_t of_the_step(int, int step) {
+  return step;
 }
 
 TEST_P(Randomness, GeneratorsThatGoThroughTheSameStatesAreNamed) {
@@ -221,7 +219,7 @@ TEST_P(Randomness, GeneratorsThatGoThroughTheSameStatesAreNamed) {
 
 // As `drawing`, of a job that was not started again.
 trace::Trace drawing_at_once(int world_size,
-                             const std::function<std::string(int rank, int step)>& state) {
+                             const std::function<std::uint64_t(int rank, int step)>& state) {
   auto trace = drawing(world_size, state);
   for (auto& rank : trace.ranks) {
     rank.events.erase(rank.events.begin());
@@ -232,16 +230,15 @@ trace::Trace drawing_at_once(int world_size,
 
 // As after an evaluation that seeds all ranks alike.
 TEST_P(Randomness, GeneratorsThatBecomeAlikeInTheRunAreNamed) {
-  const auto trace = drawing_at_once(
-      GetParam(), [](int rank, int step) { return std::to_string(step < 1 ? 10 + rank : step); });
+  const auto trace =
+      drawing_at_once(GetParam(), [](int rank, int step) { return step < 1 ? 10 + rank : step; });
   expect_only(trace, "same-random-draws", all_ranks(GetParam()), 2, diagnose::Severity::advice);
 }
 
 // As where rank 0 evaluates alone, and each epoch has a seed for all ranks.
 TEST_P(Randomness, GeneratorsThatBecomeAlikeOnceMoreAreRight) {
-  expect_nothing(drawing_at_once(GetParam(), [](int rank, int step) {
-    return std::to_string(step == 1 && rank == 0 ? 10 : step);
-  }));
+  expect_nothing(drawing_at_once(
+      GetParam(), [](int rank, int step) { return step == 1 && rank == 0 ? 10 : step; }));
 }
 
 // One seed for all, and dropout: many programs do so.
@@ -256,21 +253,18 @@ TEST_P(Randomness, GeneratorsThatWereAlikeFromTheStartAreLeftOpen) {
   EXPECT_EQ(alike.step, 1);
   EXPECT_NE(alike.reason.find("of 3 updates that were looked at"), std::string::npos)
       << alike.reason;
-  const auto own = line(drawing(GetParam(), [](int rank, int step) {
-    return std::to_string(rank) + " " + std::to_string(step);
-  }));
+  const auto own = line(drawing(
+      GetParam(), [](int rank, int step) { return static_cast<std::uint64_t>(10 * rank + step); }));
   EXPECT_EQ(own.standing, diagnose::Standing::held) << own.reason;
 }
 
 TEST_P(Randomness, GeneratorsOfEachRankOrThatNobodyDrawsFromAreRight) {
-  expect_nothing(drawing(GetParam(), [](int rank, int step) {
-    return std::to_string(rank) + " " + std::to_string(step);
-  }));
-  expect_nothing(drawing(GetParam(), [](int, int) { return "0"; }));
-  expect_nothing(drawing(GetParam(), [](int, int step) { return std::to_string(step / 2); }));
+  expect_nothing(drawing(GetParam(), [](int rank, int step) { return 10 * rank + step; }));
+  expect_nothing(drawing(GetParam(), [](int, int) { return 0; }));
+  expect_nothing(drawing(GetParam(), [](int, int step) { return step / 2; }));
   // They part in the last of the steps.
-  expect_nothing(drawing(
-      GetParam(), [](int rank, int step) { return std::to_string(step < 3 ? step : 10 + rank); }));
+  expect_nothing(
+      drawing(GetParam(), [](int rank, int step) { return step < 3 ? step : 10 + rank; }));
 }
 
 TEST_P(Randomness, GeneratorsOfRanksThatTrainOnTheSameDataAreLeftAlone) {

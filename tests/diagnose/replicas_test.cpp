@@ -415,7 +415,7 @@ trace::Trace after_probes(trace::Trace trace, const std::vector<trace::SharedPay
       record(rank, step, trace::Update{{0.1}});
       record(rank, step, trace::Parameters{{summarize(Values{1.0, 2.0 + rank.participant.rank})}});
     }
-    if (is_another) record(rank, 2, trace::Configuration{"another model", {}, {}});
+    if (is_another) record(rank, 2, trace::AnotherModel{});
     for (auto& event : job) {
       event.step = std::max<std::int64_t>(event.step, 0) + 2;
       if (!event.is<trace::Parameters>() || event.step > 2) rank.events.push_back(event);

@@ -121,8 +121,7 @@ TEST_P(Schedule, ThatStoodFurtherOnInACheckpointIsNotToBeginAnew) {
 
 TEST_P(Schedule, OfAKindThatShareAnOptimizerAreAdvice) {
   auto trace = right().run();
-  for (auto& rank : trace.ranks)
-    record(rank, 2, trace::Configuration{"schedules", {"ExponentialLR"}, {"2"}});
+  for (auto& rank : trace.ranks) record(rank, 2, trace::ScheduleTwins{"ExponentialLR", 2});
   expect_only(trace, "optimizer-without-schedule", all_ranks(GetParam()), 0,
               diagnose::Severity::advice);
 }

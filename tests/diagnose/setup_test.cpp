@@ -10,16 +10,16 @@ namespace {
 
 using diagnose::Severity;
 using diagnose::State;
+using trace::SettingsOf;
 
 class Setup : public testing::TestWithParam<int> {
  protected:
-  // A job whose every rank tells its configuration.
-  trace::Trace configured(const std::string& of, const std::string& key,
+  // A job whose every rank tells its settings.
+  trace::Trace configured(SettingsOf of, const std::string& key,
                           const std::function<std::string(int rank)>& value) const {
     auto trace = Job(GetParam()).run();
     for (auto& rank : trace.ranks)
-      record(rank, 0,
-             trace::Configuration{of, {"type", key}, {"same", value(rank.participant.rank)}});
+      record(rank, 0, trace::Settings{of, {"type", key}, {"same", value(rank.participant.rank)}});
     return trace;
   }
 
@@ -46,19 +46,19 @@ trace::Input images(int step, double mean = 0, double deviation = 1) {
 }
 
 TEST_P(Setup, OfOneDropoutIsNamedWithKeyRanksAndValues) {
-  const auto trace =
-      configured("model", "dropout", [](int rank) { return rank == 1 ? "p=0.5" : "p=0.1"; });
+  const auto trace = configured(SettingsOf::model, "dropout",
+                                [](int rank) { return rank == 1 ? "p=0.5" : "p=0.1"; });
   expect_only(trace, "configuration-differs", odd_one_out(GetParam(), 1), 0);
   EXPECT_NE(evidence(trace).find("dropout is p=0.1 on rank"), std::string::npos) << evidence(trace);
   EXPECT_NE(evidence(trace).find("p=0.5 on rank 1"), std::string::npos) << evidence(trace);
 }
 
 TEST_P(Setup, OfTheEngineIsNamedAndWhatMayBeAChoiceIsAdvice) {
-  for (const auto& [of, severity] : {std::pair{"engine", Severity::violation},
-                                     {"loss", Severity::advice},
-                                     {"loader", Severity::advice},
-                                     {"program", Severity::advice},
-                                     {"settings", Severity::advice}}) {
+  for (const auto& [of, severity] : {std::pair{SettingsOf::engine, Severity::violation},
+                                     {SettingsOf::loss, Severity::advice},
+                                     {SettingsOf::loader, Severity::advice},
+                                     {SettingsOf::program, Severity::advice},
+                                     {SettingsOf::settings, Severity::advice}}) {
     const auto trace = configured(of, "key", [](int rank) { return rank == 1 ? "8" : "16"; });
     expect_only(trace, "configuration-differs", odd_one_out(GetParam(), 1), 0, severity);
     EXPECT_NE(evidence(trace).find("key is 16 on rank"), std::string::npos) << evidence(trace);
@@ -68,7 +68,7 @@ TEST_P(Setup, OfTheEngineIsNamedAndWhatMayBeAChoiceIsAdvice) {
 
 TEST_P(Setup, NumbersOfTheProgramThatDifferAreAdvice) {
   const auto held = [this](const std::string& mine, const std::string& others) {
-    return configured("constants", "weight in main()",
+    return configured(SettingsOf::constants, "weight in main()",
                       [=](int rank) { return rank == 1 ? mine : others; });
   };
   const auto trace = held("0.1", "0.7");
@@ -84,14 +84,14 @@ TEST_P(Setup, NumbersOfTheProgramThatAreWholeOrRoundedOtherwiseAreNoFinding) {
   using Pair = std::pair<std::string, std::string>;
   for (const auto& both :
        {Pair{"601", "600"}, {"-1e3", "0"}, {"0.70000001", "0.69999998"}, {"0.7", "0.7"}})
-    expect_nothing(configured("constants", "number",
+    expect_nothing(configured(SettingsOf::constants, "number",
                               [&](int rank) { return rank == 1 ? both.first : both.second; }));
 }
 
 // A seed, an offset, a rank's number; of two ranks any two numbers are an offset apart.
 TEST_P(Setup, SettingsThatFollowTheRanksAreNoFinding) {
   const auto settings = [this](const std::function<int(int)>& of_rank) {
-    return configured("settings", "args.key in main()",
+    return configured(SettingsOf::settings, "args.key in main()",
                       [=](int rank) { return std::to_string(of_rank(rank)); });
   };
   expect_nothing(settings([](int rank) { return rank; }));
@@ -110,9 +110,9 @@ TEST_P(Setup, OfEachRanksOnlyLoaderIsComparedWhateverItsSize) {
         const auto of =
             " of the loader of " + std::to_string(300 + 10 * loader + rank.participant.rank);
         record(rank, 0,
-               trace::Configuration{"loader",
-                                    {"batch_size" + of + " samples", "drop_last" + of + " samples"},
-                                    {rank.participant.rank == 1 ? "8" : "16", "False"}});
+               trace::Settings{SettingsOf::loader,
+                               {"batch_size" + of + " samples", "drop_last" + of + " samples"},
+                               {rank.participant.rank == 1 ? "8" : "16", "False"}});
       }
     return trace;
   };
@@ -122,7 +122,7 @@ TEST_P(Setup, OfEachRanksOnlyLoaderIsComparedWhateverItsSize) {
 }
 
 TEST_P(Setup, OfTheOptimizerAccountsForUpdatesThatDiffer) {
-  auto trace = configured("optimizer", "group 0.weight_decay",
+  auto trace = configured(SettingsOf::optimizer, "group 0.weight_decay",
                           [](int rank) { return rank == 1 ? "0.1" : "0"; });
   for (auto [step, parameters] : each<trace::Parameters>(trace.ranks[1]))
     if (step >= 0) parameters.values[0] = summarize(Values{1, 2, 3, 4, 5, 6});
@@ -132,7 +132,7 @@ TEST_P(Setup, OfTheOptimizerAccountsForUpdatesThatDiffer) {
 // As long as the ranks stay equal, one of them may clip for all.
 TEST_P(Setup, OfClippingDiffersWhereParametersEndApart) {
   const auto clipped = [this](bool all) {
-    auto trace = configured("optimizer", "group 0.weight_decay", [](int) { return "0"; });
+    auto trace = configured(SettingsOf::optimizer, "group 0.weight_decay", [](int) { return "0"; });
     for (auto& rank : trace.ranks)
       for (std::int64_t step = 0; step < 3; ++step)
         if (all || rank.participant.rank != 1) record(rank, step, trace::Clip{.max_norm = 0.5});
@@ -164,23 +164,24 @@ TEST_P(Setup, OfClippingDiffersWhereParametersEndApart) {
 }
 
 TEST_P(Setup, OfADropoutAccountsForNoDivergence) {
-  auto trace =
-      configured("model", "dropout", [](int rank) { return rank == 1 ? "p=0.5" : "p=0.1"; });
+  auto trace = configured(SettingsOf::model, "dropout",
+                          [](int rank) { return rank == 1 ? "p=0.5" : "p=0.1"; });
   for (auto [step, parameters] : each<trace::Parameters>(trace.ranks[1]))
     if (step >= 0) parameters.values[0] = summarize(Values{1, 2, 3, 4, 5, 6});
   EXPECT_EQ(diagnose::diagnose(trace).findings.size(), 2u);
 }
 
 TEST_P(Setup, ThatIsEqualOrThatOneRankLacksIsNoFinding) {
-  expect_nothing(configured("model", "dropout", [](int) { return "p=0.1"; }));
+  expect_nothing(configured(SettingsOf::model, "dropout", [](int) { return "p=0.1"; }));
   auto trace = Job(GetParam()).run();
-  record(trace.ranks[1], 0, trace::Configuration{"optimizer", {"group 1.weight_decay"}, {"0.1"}});
+  record(trace.ranks[1], 0,
+         trace::Settings{SettingsOf::optimizer, {"group 1.weight_decay"}, {"0.1"}});
   expect_nothing(trace);
 }
 
 TEST_P(Setup, OfRanksThatTrainModelsOfTheirOwnIsLeftAlone) {
-  auto trace =
-      configured("model", "dropout", [](int rank) { return rank == 1 ? "p=0.5" : "p=0.1"; });
+  auto trace = configured(SettingsOf::model, "dropout",
+                          [](int rank) { return rank == 1 ? "p=0.5" : "p=0.1"; });
   trace = without<trace::Engine>(without<trace::LocalGradients>(std::move(trace)));
   EXPECT_EQ(state(trace, "configuration-differs"), State::not_triggered);
 }

@@ -102,7 +102,8 @@ TEST_P(Uneven, BatchesAccountForLoadersThatAreSetUpOtherwise) {
   for (auto& rank : trace.ranks)
     record(
         rank, 0,
-        trace::Configuration{"loader", {"batch_size"}, {rank.participant.rank == 0 ? "3" : "4"}});
+        trace::Settings{
+            trace::SettingsOf::loader, {"batch_size"}, {rank.participant.rank == 0 ? "3" : "4"}});
   EXPECT_EQ(state(trace, "configuration-differs"), State::found);
   expect_only(trace, "uneven-batches", odd_one_out(GetParam(), 0), 3);
 }

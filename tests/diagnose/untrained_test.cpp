@@ -39,8 +39,7 @@ TEST_P(Untrained, ABiasThatNoOptimizerHoldsIsNamed) {
 
 TEST_P(Untrained, ThatNoEngineAndNoOptimizerHoldsAreNamed) {
   auto trace = job(GetParam(), true);
-  for (auto& rank : trace.ranks)
-    record(rank, 11, trace::Configuration{"untrained", {"[8, 4]", "[8]"}, {"4", "3"}});
+  for (auto& rank : trace.ranks) record(rank, 11, trace::Untrained{{{{8, 4}, 4}, {{8}, 3}}});
   expect_only(trace, kNotUpdated, all_ranks(GetParam()), 3, Severity::advice);
   EXPECT_NE(evidence(trace).find("2 parameters, of shape [8, 4] and [8]"), std::string::npos)
       << evidence(trace);

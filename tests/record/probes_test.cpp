@@ -1,7 +1,7 @@
 // Probes: what they write, when, and that training does not notice them.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <lockstep/record/configuration.h>
+#include <lockstep/record/settings.h>
 
 #include <array>
 #include <cmath>
@@ -556,10 +556,7 @@ TEST(RecordProbes, LayersThatKeepStatisticsSayTheirModeAndTheirPlaces) {
   net[2]->eval();
   for (auto& parameter : net[0]->parameters()) parameter.requires_grad_(false);
   const auto modes = record::modes_of(*net);
-  EXPECT_EQ(modes.of, "statistics");
-  EXPECT_EQ(modes.keys,
-            (std::vector<std::string>{"buffer 0, parameter 0", "buffer 3, parameter 2"}));
-  EXPECT_EQ(modes.values, (std::vector<std::string>{"train", "eval"}));
+  EXPECT_EQ(modes, (trace::LayerModes{{{0, 0, true}, {3, 2, false}}}));
 }
 
 }  // namespace

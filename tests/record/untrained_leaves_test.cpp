@@ -8,6 +8,7 @@ namespace lockstep::test {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::Field;
 using ::testing::IsEmpty;
 using StepNumbers = std::vector<std::int64_t>;
 
@@ -16,7 +17,7 @@ at::Tensor parameter() {
 }
 
 // What is told at step 60, where others are looked at in steps 0 to 4, 8, 16 and 32, and this one in `steps`.
-trace::Configuration told(const at::Tensor& leaf, const StepNumbers& steps, bool is_known = false) {
+trace::Untrained told(const at::Tensor& leaf, const StepNumbers& steps, bool is_known = false) {
   record::UntrainedLeaves leaves;
   for (const std::int64_t step : {0, 1, 2, 3, 4, 8, 16, 32}) {
     const bool leads = std::find(steps.begin(), steps.end(), step) != steps.end();
@@ -26,28 +27,28 @@ trace::Configuration told(const at::Tensor& leaf, const StepNumbers& steps, bool
 }
 
 TEST(UntrainedLeaves, InFourStepsAreTold) {
-  const auto configuration = told(parameter(), {1, 2, 3, 4});
-  EXPECT_EQ(configuration.of, "untrained");
-  EXPECT_THAT(configuration.keys, ElementsAre("[2, 3]"));
-  EXPECT_THAT(configuration.values, ElementsAre("1"));
-  EXPECT_THAT(told(parameter(), {1, 2, 3}).keys, IsEmpty());
-  EXPECT_THAT(told(parameter(), {1, 2, 3, 4}, true).keys, IsEmpty());
+  const auto [leaves] = told(parameter(), {1, 2, 3, 4});
+  ASSERT_EQ(leaves.size(), 1u);
+  EXPECT_THAT(leaves[0].shape, ElementsAre(2, 3));
+  EXPECT_EQ(leaves[0].step, 1);
+  EXPECT_THAT(told(parameter(), {1, 2, 3}).leaves, IsEmpty());
+  EXPECT_THAT(told(parameter(), {1, 2, 3, 4}, true).leaves, IsEmpty());
 }
 
 TEST(UntrainedLeaves, ThatWereThawedLateAreTold) {
-  EXPECT_THAT(told(parameter(), {32}).values, ElementsAre("32"));
-  EXPECT_THAT(told(parameter(), {16}).keys, IsEmpty());  // no loss leads to it any longer
+  EXPECT_THAT(told(parameter(), {32}).leaves, ElementsAre(Field(&trace::UntrainedLeaf::step, 32)));
+  EXPECT_THAT(told(parameter(), {16}).leaves, IsEmpty());  // no loss leads to it any longer
 }
 
 TEST(UntrainedLeaves, ThatChangeAreTrained) {
   const auto leaf = parameter();
   record::UntrainedLeaves leaves;
   leaves.look(32, {leaf});
-  EXPECT_THAT(leaves.unchanged(39, [](const at::Tensor&) { return false; }).keys, IsEmpty());
-  EXPECT_THAT(leaves.unchanged(40, [](const at::Tensor&) { return false; }).keys,
-              ElementsAre("[2, 3]"));
+  EXPECT_THAT(leaves.unchanged(39, [](const at::Tensor&) { return false; }).leaves, IsEmpty());
+  EXPECT_THAT(leaves.unchanged(40, [](const at::Tensor&) { return false; }).leaves,
+              ElementsAre(Field(&trace::UntrainedLeaf::shape, ElementsAre(2, 3))));
   leaf.detach().add_(1);
-  EXPECT_THAT(leaves.unchanged(40, [](const at::Tensor&) { return false; }).keys, IsEmpty());
+  EXPECT_THAT(leaves.unchanged(40, [](const at::Tensor&) { return false; }).leaves, IsEmpty());
 }
 
 }  // namespace

@@ -147,12 +147,12 @@ TEST(AloneBefore, WhatEachRankTrainedForItselfIsLeftOutUpToTheModelThatTheyShare
     for (int probe = 0; probe <= number; ++probe) {
       rank.events.push_back(model(step, 3));
       rank.events.push_back({0, step, Update{{0.1}}});
-      rank.events.push_back({0, ++step, Configuration{"another model", {}, {}}});
+      rank.events.push_back({0, ++step, AnotherModel{}});
     }
     rank.events.push_back(model(step, 8));
     rank.events.push_back({0, step, Engine{"distributed_data_parallel", 1}});
     rank.events.push_back({0, step, Update{{0.1}}});
-    rank.events.push_back({0, step + 1, Configuration{"another model", {}, {}}});
+    rank.events.push_back({0, step + 1, AnotherModel{}});
     rank.events.push_back(model(step + 1, 8));  // of a job in two stages
     trace.ranks.push_back(std::move(rank));
   }

@@ -58,6 +58,10 @@ class RandomFields {
     fill(list);
     ids = std::move(list);
   }
+  void fill(SettingsOf& of) { of = static_cast<SettingsOf>(below(kSettingsOf.size())); }
+  template <class T>
+  requires requires(T& nested, RandomFields& fields) { nested.visit(fields); }
+  void fill(T& nested) { nested.visit(*this); }
   void fill(Summary& summary) {
     summary.hash = engine_();
     fill(summary.norm);
@@ -109,7 +113,10 @@ class Text {
     auto list = ids.list();
     add(list);
   }
-  void add(Summary& summary) { summary.visit(*this); }
+  void add(SettingsOf of) { text += to_string(of); }
+  template <class T>
+  requires requires(T& nested, Text& fields) { nested.visit(fields); }
+  void add(T& nested) { nested.visit(*this); }
 };
 
 inline std::string text_of(const SharedPayload& payload) {

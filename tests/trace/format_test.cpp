@@ -40,6 +40,7 @@ struct Places {
 
 template <class T>
 void expect_no_gap(const char* name) {
+  if (std::is_empty_v<T>) return;
   T object;
   Places places{reinterpret_cast<const char*>(&object), {}};
   object.visit(places);
@@ -56,6 +57,9 @@ void expect_no_gap(const char* name) {
 // A field that visit() forgets is a hole in the struct, whoever writes and reads it.
 TEST(TraceEvents, VisitNamesEveryField) {
   expect_no_gap<Summary>("summary");
+  expect_no_gap<LayerMode>("a layer's mode");
+  expect_no_gap<UntrainedLeaf>("an untrained leaf");
+  expect_no_gap<MovingValue>("a moving value");
   test::RandomFields fields(1);
   for (std::size_t kind = 0; kind < kKinds; ++kind)
     std::visit([](const auto& event) { expect_no_gap<std::decay_t<decltype(event)>>(event.kName); },

@@ -8,27 +8,45 @@
 namespace lockstep::compare {
 namespace {
 
-using Settings = std::map<std::string, std::string>;
+using trace::SettingsOf;
 
-// Of one rank; where a key had several values, all of them, each once: "A, then B".
-Settings settings_of(const trace::ParticipantTrace& rank, const std::string& of) {
-  Settings settings;
-  std::set<std::pair<std::string, std::string>> known;
-  diagnose::each_setting(rank.all<trace::Configuration>(), of,
-                         [&](std::int64_t, const std::string& key, const std::string& value) {
-                           if (!known.insert({key, value}).second) return;
-                           const auto [setting, is_first] = settings.try_emplace(key, value);
-                           if (!is_first) setting->second += ", then " + value;
-                         });
-  return settings;
+// Of one rank, by key; where one had several values, all of them, each once: "A, then B".
+class Told {
+ public:
+  void add(const std::string& key, const std::string& value) {
+    if (!known_.insert({key, value}).second) return;
+    const auto [setting, is_first] = by_key.try_emplace(key, value);
+    if (!is_first) setting->second += ", then " + value;
+  }
+  std::map<std::string, std::string> by_key;
+
+ private:
+  std::set<std::pair<std::string, std::string>> known_;
+};
+
+Told settings_of(const trace::ParticipantTrace& rank, SettingsOf of) {
+  Told told;
+  diagnose::each_setting(
+      rank.all<trace::Settings>(), of,
+      [&](const std::string& key, const std::string& value) { told.add(key, value); });
+  return told;
 }
 
-// Tells of each setting that a rank of both runs has, with other values.
+Told modes_of(const trace::ParticipantTrace& rank) {
+  Told told;
+  for (const auto& at : rank.all<trace::LayerModes>())
+    for (const auto& layer : at.event->layers)
+      told.add("buffer " + std::to_string(layer.buffer) + ", parameter " +
+                   std::to_string(layer.parameter),
+               layer.training ? "train" : "eval");
+  return told;
+}
+
+// Tells of each setting that both have, with other values.
 template <class F>
-void for_each_other(const Pair& pair, std::size_t rank, const std::string& of, F tell) {
-  const auto in_b = settings_of(*pair.b.ranks[rank], of);
-  for (const auto& [key, value] : settings_of(*pair.a.ranks[rank], of))
-    if (const auto other = in_b.find(key); other != in_b.end() && other->second != value)
+void for_each_other(const Told& a, const Told& b, F tell) {
+  for (const auto& [key, value] : a.by_key)
+    if (const auto other = b.by_key.find(key); other != b.by_key.end() && other->second != value)
       tell(key, value, other->second);
 }
 
@@ -102,8 +120,8 @@ void compare_setup(const Pair& pair, Seen& seen) {
       seen.texts({kBefore, rank}, "parameter " + name_at(i < a.names.size() ? a.names : b.names, i),
                  parameter_text(a, i), parameter_text(b, place_of(places, i)));
   });
-  for_each_in_both<trace::Configuration>(pair, [&](At at, const auto& a, const auto& b) {
-    if (a.of != "optimizer" || b.of != "optimizer") return;
+  for_each_in_both<trace::Settings>(pair, [&](At at, const auto& a, const auto& b) {
+    if (a.of != SettingsOf::optimizer || b.of != SettingsOf::optimizer) return;
     std::map<std::string, std::string> of_b;
     for (std::size_t i = 0; i < b.keys.size(); ++i) of_b[b.keys[i]] = b.values[i];
     for (std::size_t i = 0; i < a.keys.size(); ++i)
@@ -114,22 +132,33 @@ void compare_setup(const Pair& pair, Seen& seen) {
 }
 
 void for_each_other_setting(const Pair& pair, const Tell& tell) {
-  // What depends on the number of ranks is no difference where that is one.
-  std::vector<std::string> kinds = {"model", "statistics"};
-  if (pair.same_ranks) kinds.insert(kinds.end(), {"engine", "loader"});
-  for (std::size_t r = 0; r < pair.ranks(); ++r)
-    for (const auto& of : kinds)
-      for_each_other(pair, r, of, [&](const auto& key, const auto& a, const auto& b) {
-        tell(pair.rank(r), of + ": " + key, a, b);
+  for (std::size_t r = 0; r < pair.ranks(); ++r) {
+    const auto &a = *pair.a.ranks[r], &b = *pair.b.ranks[r];
+    const auto look = [&](const std::string& of, const Told& in_a, const Told& in_b) {
+      for_each_other(in_a, in_b, [&](const auto& key, const auto& of_a, const auto& of_b) {
+        tell(pair.rank(r), of + ": " + key, of_a, of_b);
       });
+    };
+    const auto look_at = [&](SettingsOf of) {
+      look(to_string(of), settings_of(a, of), settings_of(b, of));
+    };
+    look_at(SettingsOf::model);
+    look("statistics", modes_of(a), modes_of(b));
+    // What depends on the number of ranks is no difference where that is one.
+    if (!pair.same_ranks) continue;
+    look_at(SettingsOf::engine);
+    look_at(SettingsOf::loader);
+  }
 }
 
 std::vector<std::string> compare_surroundings(const Pair& pair) {
   std::vector<std::string> notes;
   if (pair.ranks() == 0) return notes;
-  for_each_other(pair, 0, "program", [&](const auto& key, const auto& a, const auto& b) {
-    notes.push_back(key + ": " + in_both_text(a, b));
-  });
+  for_each_other(settings_of(*pair.a.ranks[0], SettingsOf::program),
+                 settings_of(*pair.b.ranks[0], SettingsOf::program),
+                 [&](const auto& key, const auto& a, const auto& b) {
+                   notes.push_back(key + ": " + in_both_text(a, b));
+                 });
   const auto threads = [](const diagnose::Run& run) {
     const auto all = run.ranks[0]->all<trace::Placement>();
     return all.empty() ? std::int64_t{0} : all.back().event->threads;

@@ -1,20 +1,13 @@
-#include <lockstep/diagnose/evidence.h>
 #include <lockstep/diagnose/layers.h>
-
-#include <cstdio>
 
 namespace lockstep::diagnose {
 
 std::vector<Layer> layers_of(const trace::ParticipantTrace& rank) {
   std::vector<Layer> layers;
-  each_setting(rank.latest<trace::Configuration>(), "statistics",
-               [&](std::int64_t, const std::string& places, const std::string& mode) {
-                 Layer layer;
-                 const bool reads = std::sscanf(places.c_str(), "buffer %zu, parameter %zu",
-                                                &layer.buffer, &layer.parameter) == 2;
-                 layer.trains = mode == "train";
-                 if (reads) layers.push_back(layer);
-               });
+  for (const auto& at : rank.latest<trace::LayerModes>())
+    for (const auto& layer : at.event->layers)
+      layers.push_back({static_cast<std::size_t>(layer.buffer),
+                        static_cast<std::size_t>(layer.parameter), layer.training});
   return layers;
 }
 

@@ -58,7 +58,7 @@ Looked looked_at(const Run& run, Equation equation) {
               .noun = "model",
               .missing = "the parameters before the first update were not recorded on all ranks"};
     case Equation::equal_settings:
-      return {.at = most<trace::Configuration>(run),
+      return {.at = most<trace::Settings>(run),
               .noun = "option group",
               .missing = "no settings were recorded"};
     case Equation::own_samples:
@@ -75,9 +75,7 @@ Looked looked_at(const Run& run, Equation equation) {
               .noun = "forward",
               .missing = "no forward of the model was seen"};
     case Equation::random_numbers:
-      return {.at = most<trace::RandomNumbers>(run) +
-                    most<trace::Configuration>(
-                        run, [](const auto& told) { return told.of == "randomness"; }),
+      return {.at = most<trace::RandomNumbers>(run) + most<trace::RandomState>(run),
               .noun = "generator state",
               .missing = "no random numbers, and no states of generators, were recorded"};
     case Equation::loss_weights: {

@@ -156,11 +156,9 @@ bool samples_vary(const Run& run) {
 }
 
 // Of each pass over train data, what the loader's workers seed their generators with.
-std::vector<std::string> seeds_of_workers(const trace::ParticipantTrace& rank) {
-  std::vector<std::string> seeds;
-  each_setting(
-      rank.latest<trace::Configuration>(), "workers",
-      [&](std::int64_t, const std::string&, const std::string& seed) { seeds.push_back(seed); });
+std::vector<std::int64_t> seeds_of_workers(const trace::ParticipantTrace& rank) {
+  std::vector<std::int64_t> seeds;
+  for (const auto& at : rank.latest<trace::Workers>()) seeds.push_back(at.event->base_seed);
   return seeds;
 }
 

@@ -26,8 +26,8 @@ double coarsest_unit(const Run& run) {
   for (const auto* rank : run.ranks) {
     for (const auto& at : rank->all<trace::Model>())
       for (const auto& dtype : at.event->dtypes) coarsest = std::max(coarsest, unit_of(dtype));
-    each_setting(rank->all<trace::Configuration>(), "engine",
-                 [&](std::int64_t, const std::string& key, const std::string& value) {
+    each_setting(rank->all<trace::Settings>(), trace::SettingsOf::engine,
+                 [&](const std::string& key, const std::string& value) {
                    if (key != "autocast") return;
                    for (const auto* narrow : {"bfloat16", "float16"})
                      if (value.find(narrow) != std::string::npos) {

@@ -1,7 +1,7 @@
-#include <lockstep/record/configuration.h>
 #include <lockstep/record/content.h>
 #include <lockstep/record/fed_inputs.h>
 #include <lockstep/record/readable.h>
+#include <lockstep/record/settings.h>
 
 #include <bit>
 #include <utility>

@@ -184,7 +184,7 @@ void Probes::updated(const torch::optim::Optimizer& optimizer) {
   trace::Update update;
   for (const auto& group : optimizer.param_groups()) update.lr.push_back(group.options().get_lr());
   impl_->writer->record(update);
-  impl_->record_configuration(optimizer);
+  impl_->record_settings(optimizer);
   impl_->end_step();
 }
 

@@ -81,7 +81,7 @@ class Probes {
 
   void intent(const trace::Intent& intent);
 
-  // Records Model and the modules' Configuration, where they have changed. With ProbeOptions::hooks it hooks every
+  // Records Model and the modules' Settings, where they have changed. With ProbeOptions::hooks it hooks every
   // parameter that requires grad: what backward() produces on this rank is recorded as it arrives, and summed as the local
   // gradient. Call it before or after DDP takes the module
   // over. What was cleared after a zero_grad(), before another backward, is left out. It replaces an earlier attach. The
@@ -133,7 +133,7 @@ class Probes {
   // After backward and every reduction, before the optimizer. Also tells whether anything has changed the parameters
   // since the last update, if that one's were recorded.
   void gradients_ready();
-  // After it: the learning rates, parameters and buffers, and once the optimizer's Configuration. The step advances;
+  // After it: the learning rates, parameters and buffers, and once the optimizer's Settings. The step advances;
   // where a Recorder listens, also with each update of the others that join() takes this rank through. On a step that
   // is not probed, the parameters are recorded later, at pass_end("train"), forward(false), a checkpoint's
   // "save_begin", attach(), flush() or the end of these probes, if no other update comes before.

@@ -4,12 +4,12 @@
 #include <lockstep/base/say.h>
 #include <lockstep/dist/collective_call.h>
 #include <lockstep/record/backward_hook.h>
-#include <lockstep/record/configuration.h>
 #include <lockstep/record/fed_inputs.h>
 #include <lockstep/record/held_parameters.h>
 #include <lockstep/record/local_gradients.h>
 #include <lockstep/record/probes.h>
 #include <lockstep/record/readable.h>
+#include <lockstep/record/settings.h>
 
 #include <algorithm>
 #include <atomic>
@@ -71,10 +71,10 @@ class Probes::Impl {
     if (attached != model || !std::ranges::equal(parameters, earlier, is_same)) {
       const auto is_new = [&](const at::Tensor& own) { return !is_among(own, earlier); };
       if (!earlier.empty() && std::ranges::all_of(module.parameters(), is_new))
-        writer->record(trace::Configuration{"another model", {}, {}});
+        writer->record(trace::AnotherModel{});
       writer->record(model);
       probed.begin_again(writer->step());
-      if (auto set_up = configuration_of(module); !set_up.keys.empty())
+      if (auto set_up = settings_of(module); !set_up.keys.empty())
         writer->record(std::move(set_up));
     }
     attached = std::move(model);
@@ -151,9 +151,9 @@ class Probes::Impl {
     return all;
   }
 
-  void record_configuration(const torch::optim::Optimizer& optimizer) {
+  void record_settings(const torch::optim::Optimizer& optimizer) {
     if (!attached || !optimizers.insert(&optimizer).second) return;
-    auto set_up = configuration_of(optimizer, parameters, attached->names);
+    auto set_up = settings_of(optimizer, parameters, attached->names);
     if (!set_up.keys.empty()) writer->record(std::move(set_up));
   }
 
@@ -261,7 +261,7 @@ class Probes::Impl {
   std::map<std::ptrdiff_t, std::uint64_t> sent_times;  // how often, by the buffer's place
   std::int64_t sent_in = -1;                           // the step
   bool buffers_moved = false;  // an update has passed since the last evaluation, or the first
-  std::set<const torch::optim::Optimizer*> optimizers;  // whose configuration was recorded
+  std::set<const torch::optim::Optimizer*> optimizers;  // whose settings were recorded
   std::vector<std::string> buffer_names;
   std::vector<at::Tensor> parameters, buffers;
   std::unordered_map<const at::TensorImpl*, std::size_t> places;  // of the parameters

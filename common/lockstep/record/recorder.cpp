@@ -2,8 +2,8 @@
 #include <lockstep/dist/collective_call.h>
 #include <lockstep/observe/parameters_of.h>
 #include <lockstep/record/backward_hook.h>
-#include <lockstep/record/configuration.h>
 #include <lockstep/record/recorder.h>
+#include <lockstep/record/settings.h>
 
 #include <algorithm>
 #include <string>
@@ -32,9 +32,9 @@ std::shared_ptr<Recorder> recorder_here() {
   return nullptr;
 }
 
-trace::Configuration SteadySettings::look(const std::map<std::string, std::string>& settings) {
+trace::Settings SteadySettings::look(const std::map<std::string, std::string>& settings) {
   constexpr int kTimes = 3;
-  trace::Configuration steady{.of = "loss", .keys = {}, .values = {}};
+  trace::Settings steady{.of = trace::SettingsOf::loss, .keys = {}, .values = {}};
   for (const auto& [key, value] : settings) {
     auto& seen = seen_[key];
     if (seen.times == 0) seen.value = value;
@@ -244,8 +244,7 @@ void Recorder::state_taken(torch::nn::Module& module, bool own) {
   hear([&] {
     resumes_ = resumes_ || (read_ && writer_->step() <= 0);
     if (writer_->step() > 0) {  // what is kept later would be held as long as the job runs
-      if (own)
-        writer_->record(trace::Configuration{"loaded", {class_of(module)}, {"its own tensors"}});
+      if (own) writer_->record(trace::OwnTensorsLoaded{class_of(module)});
       return;
     }
     const auto weak = module.weak_from_this();
@@ -281,7 +280,7 @@ void Recorder::begin() {
   find_outside();
   probes_.start();
   if (const auto model = wrapped_.lock())
-    if (auto modes = modes_of(*model); !modes.keys.empty()) writer_->record(std::move(modes));
+    if (auto modes = modes_of(*model); !modes.layers.empty()) writer_->record(std::move(modes));
 }
 
 void Recorder::zero_grad(const std::string& by) {

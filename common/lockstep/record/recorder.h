@@ -40,7 +40,7 @@ namespace lockstep::record {
 class SteadySettings {
  public:
   // Those that were now seen for the third time, always with one value.
-  trace::Configuration look(const std::map<std::string, std::string>& settings);
+  trace::Settings look(const std::map<std::string, std::string>& settings);
 
  private:
   struct Seen {

@@ -1,9 +1,9 @@
 // The recorder's part of losses: their values, what their graphs tell, and updates that only the parameters tell of.
-#include <lockstep/record/configuration.h>
 #include <lockstep/record/held_parameters.h>
 #include <lockstep/record/loss_graph.h>
 #include <lockstep/record/readable.h>
 #include <lockstep/record/recorder.h>
+#include <lockstep/record/settings.h>
 #include <torch/csrc/autograd/function.h>
 
 #include <algorithm>
@@ -133,7 +133,7 @@ bool Recorder::is_known(const at::Tensor& parameter) const {
 void Recorder::tell_untrained() {
   const auto untrained = untrained_.unchanged(
       writer_->step(), [&](const at::Tensor& parameter) { return is_known(parameter); });
-  if (!untrained.keys.empty()) probes_.tell(untrained);
+  if (!untrained.leaves.empty()) probes_.tell(untrained);
 }
 
 }  // namespace lockstep::record

@@ -2,9 +2,6 @@
 #include <lockstep/record/readable.h>
 #include <lockstep/record/untrained_leaves.h>
 
-#include <sstream>
-#include <string>
-
 namespace lockstep::record {
 
 void UntrainedLeaves::look(std::int64_t step, const std::vector<at::Tensor>& leaves) {
@@ -30,20 +27,17 @@ void UntrainedLeaves::let_go(const std::vector<at::Tensor>& tensors) {
   for (const auto& tensor : tensors) leaves_.erase(tensor.unsafeGetTensorImpl());
 }
 
-trace::Configuration UntrainedLeaves::unchanged(
+trace::Untrained UntrainedLeaves::unchanged(
     std::int64_t step, c10::function_ref<bool(const at::Tensor&)> is_known) const {
   constexpr int kSteps = 4, kUpdates = 8;
-  trace::Configuration untrained{.of = "untrained", .keys = {}, .values = {}};
+  trace::Untrained untrained;
   for (const auto& [address, leaf] : leaves_) {
     const at::Tensor tensor(leaf.tensor.lock());
     const bool is_used =
         leaf.steps >= kSteps || (leaf.last == last_look_ && step - leaf.first >= kUpdates);
     if (!is_readable(tensor) || !is_used || is_known(tensor) || summarize(tensor).hash != leaf.hash)
       continue;
-    std::ostringstream shape;
-    shape << tensor.sizes();
-    untrained.keys.push_back(shape.str());
-    untrained.values.push_back(std::to_string(leaf.first));
+    untrained.leaves.push_back({tensor.sizes().vec(), leaf.first});
   }
   return untrained;
 }

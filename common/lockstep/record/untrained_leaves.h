@@ -19,8 +19,8 @@ class UntrainedLeaves {
   void let_go(const std::vector<at::Tensor>& tensors);
   // Those that are not known now, after `step`, either, and are what they were at first. They led to losses of at least
   // four steps; or of the last one that was looked at, eight updates ago or more: what is thawed late is seen seldom.
-  trace::Configuration unchanged(std::int64_t step,
-                                 c10::function_ref<bool(const at::Tensor&)> is_known) const;
+  trace::Untrained unchanged(std::int64_t step,
+                             c10::function_ref<bool(const at::Tensor&)> is_known) const;
 
  private:
   struct Leaf {

@@ -66,7 +66,7 @@ bool goes_on_with_another_model(const ParticipantTrace& rank, std::size_t last) 
 
 // Events that belong to the job, whatever the rank trains.
 bool is_of_the_job(const Event& event) {
-  if (const auto* set_up = event.as<Configuration>()) return set_up->of == "program";
+  if (const auto* told = event.as<Settings>()) return told->of == SettingsOf::program;
   return event.is<Group>() || event.is<Collective>() || event.is<Placement>() ||
          event.is<Device>() || event.is<Attempt>() || event.is<StoreCall>() ||
          event.is<DataFile>() || event.is<CheckpointFile>() || event.is<SharedMemory>() ||
@@ -112,11 +112,6 @@ class Sharing {
   std::map<std::string, std::int64_t> numbers_;  // by type
 };
 
-bool begins_another_model(const Event& event) {
-  const auto* told = event.as<Configuration>();
-  return told != nullptr && told->of == "another model";
-}
-
 // Models that the rank trained for itself, and then another one that the ranks share.
 void leave_out_models_of_its_own(ParticipantTrace& rank) {
   std::size_t begin = 0;
@@ -124,7 +119,7 @@ void leave_out_models_of_its_own(ParticipantTrace& rank) {
   Sharing since;
   for (std::size_t i = 0; i < rank.events.size(); ++i) {
     const auto& event = rank.events[i];
-    if (begins_another_model(event)) {
+    if (event.is<AnotherModel>()) {
       if (since.is_shared()) break;
       begin = i, of_its_own = updates;
       since = {};
@@ -168,7 +163,7 @@ void leave_out_what_others_waited_for(Trace& attempt) {
 bool shares_a_model(const ParticipantTrace& rank) {
   Sharing since;
   for (const auto& event : rank.events) {
-    if (begins_another_model(event)) {
+    if (event.is<AnotherModel>()) {
       if (since.is_shared()) return true;
       since = {};
     }

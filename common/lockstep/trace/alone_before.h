@@ -8,7 +8,7 @@ namespace lockstep::trace {
 // The events of that training are left out, and the rank's steps are counted from its end: else each step would stand
 // beside another step of the other ranks. From the fifth step on, the rank's sampled values may then belong to other
 // steps than the other ranks'. It is left out
-// - where the ranks share another model later, which has none of its parameters (`configuration` of "another model"), and
+// - where the ranks share another model later, which has none of its parameters (`another_model`), and
 //   neither an engine nor calls as large have shared it, as of a probe that each rank throws away;
 // - on one rank, such as of a model to begin from, where others wait for it in a collective of all ranks (group "0") and it
 //   goes on with other names or shapes.

@@ -1,5 +1,5 @@
 // Fields to bytes and back, through each event's visit(). Numbers take 8 bytes, little endian;
-// strings and lists a 32-bit count, then their elements.
+// strings and lists a 32-bit count, then their elements; enumerators are written by name.
 #pragma once
 
 #include <lockstep/base/error.h>
@@ -38,6 +38,12 @@ class Encoder {
     static_assert(sizeof(Wide) == 8);
     const Wide wide = value;
     bytes(&wide, sizeof wide);
+  }
+  template <class T>
+  requires std::is_enum_v<T>
+  void put(T value) {
+    std::string name = to_string(value);
+    put(name);
   }
   void put(std::string& text) {
     count(text.size());
@@ -103,6 +109,13 @@ class Decoder {
     std::conditional_t<std::is_same_v<T, bool>, std::int64_t, T> wide{};
     bytes(&wide, sizeof wide);
     value = static_cast<T>(wide);
+  }
+  template <class T>
+  requires std::is_enum_v<T>
+  void get(T& value) {
+    std::string name;
+    get(name);
+    if (!from_string(name, value)) throw Error("a word that this field has not");
   }
   void get(std::string& text) {
     text.resize(count(1));

@@ -369,7 +369,9 @@ using Payload =
                  Decision, AsyncResult, RankEnd, Attempt, Placement, Device, Shard, Spawn, DataFile,
                  StoreCall, StreamUse, SharedMemory, Configuration, Input, BeforeUpdate,
                  OutsideParameters, Rows, Backward, GradientCleared, Contents, LossDivisors,
-                 OtherRows, RecordingEnd, GraphCut, StateTaken>;
+                 OtherRows, RecordingEnd, GraphCut, StateTaken, Settings, LayerModes, RandomState,
+                 EvaluationInput, Workers, ScheduleTwins, Untrained, OwnTensorsLoaded, AnotherModel,
+                 Moving, CheckpointWithoutGradient>;
 
 // The number of a kind.
 template <class T, std::size_t I = 0>

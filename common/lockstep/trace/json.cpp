@@ -27,6 +27,9 @@ class JsonFields {
       to_json(T value) {
     return value;
   }
+  template <class T>
+  requires std::is_enum_v<T>
+  static json to_json(T value) { return to_string(value); }
   static json to_json(std::string& text) { return text; }
   static json to_json(Ids& ids) { return ids.list(); }
   template <class T>

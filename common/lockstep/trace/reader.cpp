@@ -3,6 +3,7 @@
 #include <lockstep/trace/clocks.h>
 #include <lockstep/trace/codec.h>
 #include <lockstep/trace/format.h>
+#include <lockstep/trace/old_configuration.h>
 #include <lockstep/trace/reader.h>
 
 #include <algorithm>
@@ -76,7 +77,7 @@ SharedPayload decode(std::size_t kind, std::string_view fields, Ids& last) {
       decode_kind(kind, decoder, std::make_index_sequence<std::variant_size_v<Payload>>{});
   if (decoder.remaining() >= 8)
     throw Error(std::to_string(decoder.remaining()) + " bytes after the last field");
-  return payload;
+  return typed(std::move(payload));
 }
 
 // What one rank's events say, by their bytes, for the other ranks' events to share.

@@ -3,15 +3,177 @@
 
 #include <lockstep/trace/ids.h>
 
+#include <algorithm>
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
 
 namespace lockstep::trace {
 
-// What a program chooses beside tensors, as text: the options of its "model" or "optimizer", or the modes of the layers
-// that keep running "statistics"; trace.md has all of them. Also hashes: of the generators' states after an update
-// ("randomness"), and of what a forward without gradients was given ("evaluation").
+// What Settings are of. By name in traces and their JSON.
+enum class SettingsOf { model, optimizer, engine, loader, loss, program, constants, settings };
+inline constexpr std::array<const char*, 8> kSettingsOf = {
+    "model", "optimizer", "engine", "loader", "loss", "program", "constants", "settings"};
+inline const char* to_string(SettingsOf of) {
+  return kSettingsOf.at(static_cast<std::size_t>(of));
+}
+// Whether there is one of this name.
+inline bool from_string(const std::string& name, SettingsOf& of) {
+  const auto found = std::find(kSettingsOf.begin(), kSettingsOf.end(), name);
+  if (found == kSettingsOf.end()) return false;
+  of = static_cast<SettingsOf>(found - kSettingsOf.begin());
+  return true;
+}
+
+// What a program chooses beside tensors and ranks should agree on, as text: the options of its model or optimizer;
+// trace.md has all of them.
+struct Settings {
+  static constexpr const char* kName = "settings";
+  SettingsOf of = SettingsOf::model;
+  std::vector<std::string> keys;
+  std::vector<std::string> values;
+  template <class V>
+  void visit(V& v) {
+    v("of", of), v("keys", keys), v("values", values);
+  }
+  bool operator==(const Settings&) const = default;
+};
+
+// A layer that keeps running statistics: the places of its running mean in Buffers and of its weight in Model, and
+// whether it was in training mode before the first step.
+struct LayerMode {
+  std::int64_t buffer = 0;
+  std::int64_t parameter = 0;
+  bool training = true;
+  template <class V>
+  void visit(V& v) {
+    v("buffer", buffer), v("parameter", parameter), v("training", training);
+  }
+  bool operator==(const LayerMode&) const = default;
+};
+struct LayerModes {
+  static constexpr const char* kName = "layer_modes";
+  std::vector<LayerMode> layers;
+  template <class V>
+  void visit(V& v) {
+    v("layers", layers);
+  }
+  bool operator==(const LayerModes&) const = default;
+};
+
+// The states of the random number generators, of the CPU and of the model's device: a hash of each.
+struct RandomState {
+  static constexpr const char* kName = "random_state";
+  std::vector<std::string> generators;  // by device
+  std::vector<std::uint64_t> hashes;
+  template <class V>
+  void visit(V& v) {
+    v("generators", generators), v("hashes", hashes);
+  }
+};
+
+// What a forward of the model without gradients was given: how many samples, and the sum of their hashes, which is
+// equal for equal samples in any order.
+struct EvaluationInput {
+  static constexpr const char* kName = "evaluation_input";
+  std::int64_t samples = 0;
+  std::uint64_t content = 0;
+  template <class V>
+  void visit(V& v) {
+    v("samples", samples), v("content", content);
+  }
+};
+
+// A train loader's workers begin a pass: what they seed their generators with.
+struct Workers {
+  static constexpr const char* kName = "workers";
+  std::int64_t base_seed = 0;
+  template <class V>
+  void visit(V& v) {
+    v("base_seed", base_seed);
+  }
+  bool operator==(const Workers&) const = default;
+};
+
+// Several schedules of one class step one optimizer's rates, while another optimizer that trains has none.
+struct ScheduleTwins {
+  static constexpr const char* kName = "schedule_twins";
+  std::string schedule;  // the class
+  std::int64_t count = 0;
+  template <class V>
+  void visit(V& v) {
+    v("schedule", schedule), v("count", count);
+  }
+};
+
+// Parameters that losses lead to, that no engine and no optimizer is known to hold, and that have not changed: the
+// shape of each, and the first step in which a loss led to it.
+struct UntrainedLeaf {
+  std::vector<std::int64_t> shape;
+  std::int64_t step = 0;
+  template <class V>
+  void visit(V& v) {
+    v("shape", shape), v("step", step);
+  }
+};
+struct Untrained {
+  static constexpr const char* kName = "untrained";
+  std::vector<UntrainedLeaf> leaves;
+  template <class V>
+  void visit(V& v) {
+    v("leaves", leaves);
+  }
+};
+
+// After an update a model's load_state_dict() was given the model's own tensors.
+struct OwnTensorsLoaded {
+  static constexpr const char* kName = "own_tensors_loaded";
+  std::string module;  // its class
+  template <class V>
+  void visit(V& v) {
+    v("module", module);
+  }
+};
+
+// The Model that follows has no parameter of the one before.
+struct AnotherModel {
+  static constexpr const char* kName = "another_model";
+  template <class V>
+  void visit(V&) {}
+};
+
+// What a program computes with beside the model, by name: what it was before the first update, and is now. A number as
+// text, of a tensor a hash.
+struct MovingValue {
+  std::string name;
+  std::string first;
+  std::string now;
+  template <class V>
+  void visit(V& v) {
+    v("name", name), v("first", first), v("now", now);
+  }
+  bool operator==(const MovingValue&) const = default;
+};
+struct Moving {
+  static constexpr const char* kName = "moving";
+  std::vector<MovingValue> values;
+  template <class V>
+  void visit(V& v) {
+    v("values", values);
+  }
+  bool operator==(const Moving&) const = default;
+};
+
+// A reentrant activation checkpoint was given no input that requires a gradient: what is inside of it gets none.
+struct CheckpointWithoutGradient {
+  static constexpr const char* kName = "checkpoint_without_gradient";
+  template <class V>
+  void visit(V&) {}
+};
+
+// Of old traces alone: what the events above say, told apart by the text `of`. old_configuration.h makes them of it.
 struct Configuration {
   static constexpr const char* kName = "configuration";
   std::string of;

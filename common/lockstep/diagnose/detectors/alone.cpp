@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <cmath>
 #include <optional>
-#include <utility>
+#include <string>
+#include <tuple>
+#include <vector>
 
 namespace lockstep::diagnose {
 namespace {
@@ -34,16 +36,24 @@ namespace {
 struct TrainingAlone {
   std::vector<std::vector<std::int64_t>> samples;
   std::vector<std::vector<double>> rates;
-  std::vector<std::pair<std::vector<std::string>, std::vector<std::string>>> settings;
+  std::tuple<std::vector<trace::Settings>, std::vector<trace::LayerModes>,
+             std::vector<trace::Workers>, std::vector<trace::Moving>>
+      settings;
   std::optional<double> first_loss;
   std::vector<double> start;  // the norms of the parameters before the first update
 };
 
+template <class T>
+std::vector<T> all_told(const trace::ParticipantTrace& process) {
+  std::vector<T> all;
+  for (const auto& at : process.all<T>()) all.push_back(*at.event);
+  return all;
+}
+
 TrainingAlone training_of(const trace::ParticipantTrace& process) {
   TrainingAlone training;
-  for (const auto& at : process.all<trace::Configuration>())
-    if (at.event->of != "randomness" && at.event->of != "evaluation")
-      training.settings.emplace_back(at.event->keys, at.event->values);
+  training.settings = {all_told<trace::Settings>(process), all_told<trace::LayerModes>(process),
+                       all_told<trace::Workers>(process), all_told<trace::Moving>(process)};
   if (const auto start = process.all<trace::Parameters>(); !start.empty())
     for (const auto& parameter : start.front().event->values)
       training.start.push_back(parameter.norm);

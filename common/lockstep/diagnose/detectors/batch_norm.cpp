@@ -19,7 +19,7 @@ std::vector<Detector> batch_norm_detectors() {
   return {
       // Advice. Needs buffers and parameters at the start and after updates. Rule: the replicas are
       // equal after an update, and a layer's statistics that were equal at the start are not
-      // (`configuration`). Not fooled by BatchNorm that is frozen, nor by statistics that are gathered
+      // (`layer_modes`). Not fooled by BatchNorm that is frozen, nor by statistics that are gathered
       // over the ranks, nor by other buffers that each rank moves by itself. Of a Python model that no engine has wrapped the
       // running statistics stand in `outside_parameters`: then by the last update after which the
       // replicas are equal. Not fooled by replicas that are averaged with their statistics.

@@ -20,7 +20,7 @@ std::vector<Detector> devices_detectors() {
       // Needs buffers of several devices and forwards in training mode. Rule: a buffer moves on
       // another device's copy, and never on the first device. Not fooled by evaluation mode, nor by
       // buffers that are constants, since those move nowhere; nor does a momentum of 0 show. Where
-      // each rank drives one device it needs `configuration` of "statistics", `buffers`,
+      // each rank drives one device it needs `layer_modes`, `buffers`,
       // `parameters` and `local_gradients`. Rule: a layer's weight moves in training mode, and its
       // running statistics end as they began. Not fooled by a layer in evaluation mode, or one that
       // this rank never runs.

@@ -22,13 +22,13 @@ std::vector<Detector> evaluation_mode_detectors() {
       // evaluation mode from the start.
       {.slug = "training-in-evaluation-mode",
        .equation = Equation::modes,
-       .needs = {"forward", "update", "configuration"},
+       .needs = {"forward", "update", "settings"},
        .participants = Participants::ranks,
        .fewest = 1,
        .complete = false,
        .generic = true,
        .detect = training_in_evaluation_mode},
-      // Needs `configuration` of "statistics", and buffers before and after an evaluation. Rule: a metric is of the
+      // Needs `layer_modes`, and buffers before and after an evaluation. Rule: a metric is of the
       // samples that an evaluation drew, all of its forwards ran in training mode, and a layer's count of batches has
       // grown by every forward in training mode, these included. Not fooled by training batches that are run without
       // gradients to collect the statistics anew, since no metric is of them or an evaluation in evaluation mode
@@ -36,7 +36,7 @@ std::vector<Detector> evaluation_mode_detectors() {
       // nor by an evaluation of the training data. Dropout alone does not show.
       {.slug = "evaluation-in-train-mode",
        .equation = Equation::modes,
-       .needs = {"configuration", "buffers", "forward", "pass_begin", "samples", "metric"},
+       .needs = {"layer_modes", "buffers", "forward", "pass_begin", "samples", "metric"},
        .participants = Participants::ranks,
        .fewest = 1,
        .accounts_for = {"evaluation-not-reduced"},
@@ -214,13 +214,11 @@ bool has_modes(const std::string& layer) {
   return drops > 0;
 }
 bool has_modes(const trace::ParticipantTrace& rank) {
-  const auto told = rank.latest<trace::Configuration>();
-  return std::any_of(told.begin(), told.end(), [](const auto& at) {
-    const auto& layers = at.event->values;
-    return at.event->of == "model" &&
-           std::any_of(layers.begin(), layers.end(),
-                       [](const auto& layer) { return has_modes(layer); });
-  });
+  bool found = false;
+  each_setting(
+      rank.latest<trace::Settings>(), trace::SettingsOf::model,
+      [&](const std::string&, const std::string& layer) { found = found || has_modes(layer); });
+  return found;
 }
 
 // The update since which no forward was in training mode, though forwards were; none where one was in the last updates

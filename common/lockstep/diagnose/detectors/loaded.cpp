@@ -28,12 +28,10 @@ Verdict loaded_its_own_weights(const Run& run) {
   std::string model;
   std::int64_t step = -1;
   for (std::size_t r = 0; r < run.ranks.size(); ++r)
-    for (const auto& at : run.ranks[r]->latest<trace::Configuration>()) {
-      if (at.event->of != "loaded" || at.event->keys.empty()) continue;
+    if (const auto loads = run.ranks[r]->latest<trace::OwnTensorsLoaded>(); !loads.empty()) {
       ranks.push_back(run.numbers[r]);
-      if (step < 0 || at.step < step) step = at.step;
-      model = at.event->keys.front();
-      break;
+      if (step < 0 || loads.front().step < step) step = loads.front().step;
+      model = loads.front().event->module;
     }
   if (ranks.empty()) return clean();
   return found({.severity = Severity::advice,

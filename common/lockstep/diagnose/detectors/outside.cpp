@@ -18,7 +18,7 @@ std::vector<Detector> outside_detectors() {
       // all that were recorded, and those are two at least. Advice: an optimizer's that were never seen equal, buffers,
       // and a module's that training does not call, such as an average, if they move. Not fooled by an average that one
       // rank alone keeps, nor by a copy that stays as it is. not_triggered where ranks send each other different things
-      // (all-to-all). Advice also: a number or tensor that a Python program keeps, by `configuration` of "moving", was
+      // (all-to-all). Advice also: a number or tensor that a Python program keeps, by `moving`, was
       // the same on all ranks before the first update, and differs at each later look.
       {.slug = "outside-parameters-differ",
        .equation = Equation::equal_after,
@@ -127,44 +127,42 @@ std::optional<Finding> apart_for_good(const Run& run, const Holder& holder,
 // ---- numbers that a Python program keeps, and tensors, by their hashes ----
 
 // What it was before the first update, and at later looks.
-struct Moving {
+struct Moved {
   std::string first;
   std::vector<std::string> later;
   std::int64_t step = 0;  // of the first later one
 };
-using MovingByName = std::map<std::string, Moving>;
-MovingByName moving_by_name(const trace::ParticipantTrace& rank) {
-  MovingByName all;
-  const auto add = [&](std::int64_t step, const std::string& name, const std::string& text) {
-    const auto space = text.find(' ');  // "FIRST NOW"
-    if (space == std::string::npos) return;
-    auto& one = all[name];
-    if (one.later.empty()) one.step = step;
-    one.first = text.substr(0, space);
-    one.later.push_back(text.substr(space + 1));
-  };
-  each_setting(rank.latest<trace::Configuration>(), "moving", add);
+using MovedByName = std::map<std::string, Moved>;
+MovedByName moved_by_name(const trace::ParticipantTrace& rank) {
+  MovedByName all;
+  for (const auto& at : rank.latest<trace::Moving>())
+    for (const auto& value : at.event->values) {
+      auto& one = all[value.name];
+      if (one.later.empty()) one.step = at.step;
+      one.first = value.first;
+      one.later.push_back(value.now);
+    }
   return all;
 }
 
 // Each rank's, of one name: all began with the same, and at each later look some rank has another.
-bool have_moved_apart(const std::vector<const Moving*>& ranks) {
+bool have_moved_apart(const std::vector<const Moved*>& ranks) {
   const auto& first = *ranks.front();
   for (const auto* rank : ranks)
     if (rank == nullptr || rank->first != first.first || rank->later.size() != first.later.size())
       return false;
   for (std::size_t look = 0; look < first.later.size(); ++look)
     if (std::all_of(ranks.begin(), ranks.end(),
-                    [&](const Moving* rank) { return rank->later[look] == first.later[look]; }))
+                    [&](const Moved* rank) { return rank->later[look] == first.later[look]; }))
       return false;
   return true;
 }
 
-std::optional<Finding> moved_apart(const Run& run, const std::vector<MovingByName>& ranks) {
+std::optional<Finding> moved_apart(const Run& run, const std::vector<MovedByName>& ranks) {
   std::vector<std::string> names, now;
   std::int64_t step = 0;
   for (const auto& [name, first] : ranks.front()) {
-    std::vector<const Moving*> all;
+    std::vector<const Moved*> all;
     for (const auto& rank : ranks) {
       const auto its = rank.find(name);
       all.push_back(its == rank.end() ? nullptr : &its->second);
@@ -190,8 +188,8 @@ std::optional<Finding> moved_apart(const Run& run, const std::vector<MovingByNam
 Verdict outside_parameters_differ(const Run& run) {
   if (!train_one_model(run)) return not_triggered(kNotOneModel);
   const auto holders = by_holder(run);
-  std::vector<MovingByName> moving;
-  for (const auto* rank : run.ranks) moving.push_back(moving_by_name(*rank));
+  std::vector<MovedByName> moving;
+  for (const auto* rank : run.ranks) moving.push_back(moved_by_name(*rank));
   if (holders.empty() && moving.front().empty())
     return not_triggered("no parameters beside the model were recorded of all ranks");
   if (shares_out_a_model(run))

@@ -3,7 +3,6 @@
 #include <lockstep/diagnose/differences.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <map>
 #include <optional>
@@ -18,7 +17,7 @@ std::vector<Finding> own_evaluations(const Run& run);
 
 std::vector<Detector> own_figures_detectors() {
   return {
-      // Advice. Needs `configuration` of evaluations, which Python's forwards without gradients leave, or `metric`
+      // Advice. Needs `evaluation_input`, which Python's forwards without gradients leave, or `metric`
       // without a phase, which C++ leaves where a program reads a mean; and of every rank. Rule: after the last update,
       // or after a pass over the data, each rank's model is given other samples, or each reads another mean, and no
       // collective follows before training goes on, nor in a later evaluation. Not fooled by ranks that all evaluate
@@ -49,19 +48,6 @@ struct OwnEvaluation {
 
 using OwnEvaluations = std::map<std::int64_t, OwnEvaluation>;  // by the updates before
 
-std::uint64_t number_in(const std::string& text, int base) {
-  std::uint64_t value = 0;
-  std::from_chars(text.data(), text.data() + text.size(), value, base);
-  return value;
-}
-
-bool add_forward(const trace::Configuration& told, OwnEvaluation& evaluation) {
-  if (told.of != "evaluation" || told.values.size() != 2) return false;
-  evaluation.samples += static_cast<std::int64_t>(number_in(told.values[0], 10));
-  evaluation.content += number_in(told.values[1], 16);
-  return true;
-}
-
 bool is_figure(const trace::Metric& metric) {
   return metric.phase.empty() && std::isfinite(metric.sum) && metric.count > 0;
 }
@@ -69,7 +55,7 @@ bool is_figure(const trace::Metric& metric) {
 // DistributedDataParallel's own, where the event behind these calls is its forward: they share out the buffers.
 bool are_of_forward(const std::vector<trace::Event>& events, std::size_t after) {
   while (after < events.size() && events[after].is<trace::Collective>()) ++after;
-  if (after < events.size() && events[after].is<trace::Configuration>()) ++after;
+  if (after < events.size() && events[after].is<trace::EvaluationInput>()) ++after;
   while (after < events.size() && events[after].is<trace::Collective>()) ++after;
   return after < events.size() && events[after].is<trace::Forward>();
 }
@@ -85,13 +71,17 @@ OwnEvaluations evaluations_of(const trace::ParticipantTrace& rank) {
   bool of_evaluation = false;    // the last event but for collectives was an evaluation's forward
   for (std::size_t i = rank.last_attempt; i < rank.events.size(); ++i) {
     const auto& event = rank.events[i];
-    const auto* told = event.as<trace::Configuration>();
+    const auto* given = event.as<trace::EvaluationInput>();
     const auto* metric = event.as<trace::Metric>();
-    if ((told && told->of == "evaluation") || (metric && is_figure(*metric))) {
+    if (given || (metric && is_figure(*metric))) {
       if (event.step <= 0) continue;  // nothing was trained yet
       now = &found[event.step];
       now->ends_pass = now->ends_pass || pass_is_over;
-      if (told) of_evaluation = add_forward(*told, *now);
+      if (given) {
+        of_evaluation = true;
+        now->samples += given->samples;
+        now->content += given->content;
+      }
       if (metric) now->figures.push_back(metric);
       continue;
     }

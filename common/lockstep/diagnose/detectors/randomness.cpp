@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -42,7 +43,7 @@ std::vector<Detector> randomness_detectors() {
        .fewest = 1,
        .complete = false,
        .detect = worker_streams_copied},
-      // Advice. Needs `configuration` of randomness on every rank, before and after two updates, and both gradients.
+      // Advice. Needs `random_state` of every rank, before and after two updates, and both gradients.
       // Rule: from some update on the state of a generator is the same on all ranks before and after each that was
       // looked at, and moves, while the ranks' gradients differ; and all ranks began with other states. Not fooled by
       // equal seeds of generators that nothing is drawn from in a step, by what a sampler draws for a pass, nor by ranks
@@ -50,7 +51,7 @@ std::vector<Detector> randomness_detectors() {
       {.slug = "same-random-draws",
        .equation = Equation::random_numbers,
        .whole = true,
-       .needs = {"configuration", "local_gradients", "reduced_gradients"},
+       .needs = {"random_state", "local_gradients", "reduced_gradients"},
        .participants = Participants::ranks,
        .generic = true,
        .detect = same_random_draws},
@@ -232,22 +233,31 @@ Verdict worker_streams_copied(const Run& run) {
 // ---- generators ----
 
 // After each probed update the states of the rank's generators: by step, by generator.
-using States = std::map<std::int64_t, std::map<std::string, std::string>>;
+using States = std::map<std::int64_t, std::map<std::string, std::uint64_t>>;
+
+// Tells `see` the step, the generator and the hash of each state of these.
+template <class See>
+void each_state(const std::vector<trace::ParticipantTrace::At<trace::RandomState>>& told, See see) {
+  for (const auto& at : told)
+    for (std::size_t i = 0; i < std::min(at.event->generators.size(), at.event->hashes.size()); ++i)
+      see(at.step, at.event->generators[i], at.event->hashes[i]);
+}
 
 States states_of(const trace::ParticipantTrace& rank) {
   States states;
-  each_setting(rank.latest<trace::Configuration>(), "randomness",
-               [&](std::int64_t step, const std::string& generator, const std::string& state) {
-                 states[step][generator] = state;
-               });
+  each_state(rank.latest<trace::RandomState>(),
+             [&](std::int64_t step, const std::string& generator, std::uint64_t state) {
+               states[step][generator] = state;
+             });
   return states;
 }
 
-std::string state_at(const States& states, std::int64_t step, const std::string& generator) {
+std::optional<std::uint64_t> state_at(const States& states, std::int64_t step,
+                                      const std::string& generator) {
   const auto found = states.find(step);
   if (found == states.end()) return {};
   const auto state = found->second.find(generator);
-  return state == found->second.end() ? std::string() : state->second;
+  return state == found->second.end() ? std::nullopt : std::optional(state->second);
 }
 
 // The updates at which a pass begins: samplers and loaders draw for it, too.
@@ -277,7 +287,7 @@ std::vector<std::int64_t> drawn_alike(const std::vector<States>& ranks,
   for (const auto& [step, states] : ranks.front()) {
     const auto before = state_at(ranks.front(), step - 1, generator);
     const auto after = state_at(ranks.front(), step, generator);
-    if (before.empty() || after.empty() || passes.count(step) > 0) continue;
+    if (!before || !after || passes.count(step) > 0) continue;
     if (before == after) return {};
     const bool alike =
         std::all_of(ranks.begin(), ranks.end(), [&, at = step](const States& of_rank) {
@@ -294,14 +304,14 @@ std::vector<std::int64_t> drawn_alike(const std::vector<States>& ranks,
 
 // The ranks' generators began in states of their own, in the first attempt: what they draw was meant to differ.
 bool once_differed(const Run& run, const std::string& generator) {
-  std::set<std::string> different;
+  std::set<std::optional<std::uint64_t>> different;
   for (const auto* rank : run.ranks) {
-    std::string first;
-    each_setting(rank->all<trace::Configuration>(), "randomness",
-                 [&](std::int64_t, const std::string& of, const std::string& state) {
-                   if (of == generator && first.empty()) first = state;
-                 });
-    different.insert(std::move(first));
+    std::optional<std::uint64_t> first;
+    each_state(rank->all<trace::RandomState>(),
+               [&](std::int64_t, const std::string& of, std::uint64_t state) {
+                 if (of == generator && !first) first = state;
+               });
+    different.insert(first);
   }
   return different.size() == run.ranks.size();
 }

@@ -28,7 +28,7 @@ std::vector<Detector> schedule_steps_detectors() {
       // Advice. Rule: two schedules of a kind step one optimizer's rates, and another one that trains has none.
       {.slug = "optimizer-without-schedule",
        .equation = Equation::rates,
-       .needs = {"configuration", "update"},
+       .needs = {"schedule", "update"},
        .participants = Participants::ranks,
        .fewest = 1,
        .complete = false,
@@ -66,16 +66,16 @@ Verdict schedule_stepped_again(const Run& run) {
 }
 
 Verdict optimizer_without_schedule(const Run& run) {
-  for (const auto& at : run.ranks.front()->latest<trace::Configuration>())
-    if (at.event->of == "schedules" && !at.event->keys.empty() && !at.event->values.empty())
-      return found({.severity = Severity::advice,
-                    .ranks = run.numbers,
-                    .step = 0,
-                    .evidence = at.event->values.front() + " schedules of the class " +
-                                at.event->keys.front() +
-                                " step the rates of one optimizer, and another one that trains "
-                                "has no schedule"});
-  return clean();
+  const auto twins = run.ranks.front()->latest<trace::ScheduleTwins>();
+  if (twins.empty()) return clean();
+  const auto& told = *twins.front().event;
+  return found({.severity = Severity::advice,
+                .ranks = run.numbers,
+                .step = 0,
+                .evidence = std::to_string(told.count) + " schedules of the class " +
+                            told.schedule +
+                            " step the rates of one optimizer, and another one that trains has no "
+                            "schedule"});
 }
 
 // Some attempts of a job: their first train pass, the step of their first update, and the schedule's position after

@@ -26,7 +26,7 @@ std::vector<Detector> setup_detectors() {
       {.slug = "configuration-differs",
        .equation = Equation::equal_settings,
        .whole = true,
-       .needs = {"configuration"},
+       .needs = {"settings"},
        .participants = Participants::ranks,
        .generic = true,
        .detect = [](const Run& run) { return among_replicas(run, configuration); }},
@@ -36,7 +36,8 @@ std::vector<Detector> setup_detectors() {
       {.slug = "optimizer-differs",
        .equation = Equation::equal_settings,
        .whole = true,
-       .needs = {"configuration"},
+       .needs = {"settings"},
+       .or_needs = "clip",
        .participants = Participants::ranks,
        .generic = true,
        .accounts_for = {"update-differs", "replicas-diverged", "gradient-not-the-mean"},
@@ -45,14 +46,15 @@ std::vector<Detector> setup_detectors() {
 }
 
 namespace {
-using Settings = std::map<std::string, std::string>;
+using trace::SettingsOf;
+using ByKey = std::map<std::string, std::string>;
 
 // As the last attempt has it. What a program sets up again, such as a second model, is not looked at.
-Settings settings_of(const trace::ParticipantTrace& rank, const std::string& of) {
-  Settings settings;
-  auto events = rank.latest<trace::Configuration>();
-  if (events.empty()) events = rank.all<trace::Configuration>();
-  each_setting(events, of, [&](std::int64_t, const std::string& key, const std::string& value) {
+ByKey settings_of(const trace::ParticipantTrace& rank, SettingsOf of) {
+  ByKey settings;
+  auto events = rank.latest<trace::Settings>();
+  if (events.empty()) events = rank.all<trace::Settings>();
+  each_setting(events, of, [&](const std::string& key, const std::string& value) {
     settings.emplace(key, value);
   });
   return settings;
@@ -63,7 +65,7 @@ constexpr double kSameConstant = 1e-4, kSameCount = 1e-2;  // relative
 const std::string kOfLoader = " of the loader of ";
 
 // How many samples the rank's only loader deals, in words; nothing where it has several.
-std::string loaders_size(const Settings& settings) {
+std::string loaders_size(const ByKey& settings) {
   std::set<std::string> sizes;
   for (const auto& [key, value] : settings)
     if (const auto at = key.find(kOfLoader); at != key.npos)
@@ -72,12 +74,12 @@ std::string loaders_size(const Settings& settings) {
 }
 
 // Ranks that hold parts of the data have loaders of other sizes: where each has one only, that is the one to compare.
-void take_for_one_loader(std::vector<Settings>& ranks) {
+void take_for_one_loader(std::vector<ByKey>& ranks) {
   std::set<std::string> sizes;
   for (const auto& settings : ranks) sizes.insert(loaders_size(settings));
   if (sizes.size() < 2 || sizes.count("") > 0) return;
   for (auto& settings : ranks) {
-    Settings of_any_size;
+    ByKey of_any_size;
     for (const auto& [key, value] : settings)
       of_any_size.emplace(key.substr(0, key.find(kOfLoader)) + " of the loader", value);
     settings = std::move(of_any_size);
@@ -130,9 +132,8 @@ bool may_be_a_ranks_own(const std::vector<int>& ranks, const std::vector<std::st
 }
 
 // When the rank's last attempt was set up so.
-std::int64_t step_of(const trace::ParticipantTrace& rank, const std::string& of,
-                     const std::string& key) {
-  for (const auto& at : rank.latest<trace::Configuration>())
+std::int64_t step_of(const trace::ParticipantTrace& rank, SettingsOf of, const std::string& key) {
+  for (const auto& at : rank.latest<trace::Settings>())
     if (at.event->of == of && std::count(at.event->keys.begin(), at.event->keys.end(), key) > 0)
       return std::max<std::int64_t>(at.step, 0);
   return 0;
@@ -140,11 +141,11 @@ std::int64_t step_of(const trace::ParticipantTrace& rank, const std::string& of,
 
 // All settings that differ, in one finding. A setting that a rank lacks is left alone: a sharded optimizer has other
 // groups on each rank.
-std::vector<Finding> settings_that_differ(const Run& run, const std::string& of,
+std::vector<Finding> settings_that_differ(const Run& run, SettingsOf of,
                                           Severity severity = Severity::violation) {
-  std::vector<Settings> settings;
+  std::vector<ByKey> settings;
   for (const auto* rank : run.ranks) settings.push_back(settings_of(*rank, of));
-  if (of == "loader") take_for_one_loader(settings);
+  if (of == SettingsOf::loader) take_for_one_loader(settings);
   std::vector<std::string> evidence;
   std::set<int> ranks;
   std::int64_t step = 0;
@@ -154,12 +155,13 @@ std::vector<Finding> settings_that_differ(const Run& run, const std::string& of,
       if (const auto found = of_rank.find(key); found != of_rank.end())
         values.push_back(found->second);
     if (values.size() < settings.size()) continue;
-    if ((of == "constants" || of == "settings") &&
-        may_be_a_ranks_own(run.numbers, values, of == "settings"))
+    if ((of == SettingsOf::constants || of == SettingsOf::settings) &&
+        may_be_a_ranks_own(run.numbers, values, of == SettingsOf::settings))
       continue;
     const auto one = differs(run, key, values, 0);
     if (!one) continue;
-    if (of == "optimizer" && evidence.empty()) step = step_of(*run.ranks.front(), of, key);
+    if (of == SettingsOf::optimizer && evidence.empty())
+      step = step_of(*run.ranks.front(), of, key);
     evidence.push_back(one->evidence);
     ranks.insert(one->ranks.begin(), one->ranks.end());
   }
@@ -172,13 +174,13 @@ std::vector<Finding> settings_that_differ(const Run& run, const std::string& of,
 
 // Other batches, versions or variables may be a choice.
 std::vector<Finding> configuration(const Run& run) {
-  auto findings = settings_that_differ(run, "model");
-  for (const auto& [of, severity] : {std::pair{"engine", Severity::violation},
-                                     {"loss", Severity::advice},
-                                     {"loader", Severity::advice},
-                                     {"program", Severity::advice},
-                                     {"constants", Severity::advice},
-                                     {"settings", Severity::advice}})
+  auto findings = settings_that_differ(run, SettingsOf::model);
+  for (const auto& [of, severity] : {std::pair{SettingsOf::engine, Severity::violation},
+                                     {SettingsOf::loss, Severity::advice},
+                                     {SettingsOf::loader, Severity::advice},
+                                     {SettingsOf::program, Severity::advice},
+                                     {SettingsOf::constants, Severity::advice},
+                                     {SettingsOf::settings, Severity::advice}})
     for (auto& finding : settings_that_differ(run, of, severity))
       findings.push_back(std::move(finding));
   return findings;
@@ -214,7 +216,7 @@ std::optional<Finding> clips_that_differ(const Run& run) {
 }
 
 std::vector<Finding> optimizers(const Run& run) {
-  auto findings = settings_that_differ(run, "optimizer");
+  auto findings = settings_that_differ(run, SettingsOf::optimizer);
   if (auto clips = clips_that_differ(run)) findings.push_back(std::move(*clips));
   return findings;
 }

@@ -86,33 +86,27 @@ bool gets_gradients(const LastTraining& training, std::size_t tensor) {
 
 // The losses lead to them, and nobody wraps or optimizes them.
 std::optional<Finding> unknown_ones(const Run& run) {
-  const auto told = run.ranks.front()->latest<trace::Configuration>();
-  const auto at = std::find_if(told.rbegin(), told.rend(), [](const auto& each) {
-    return each.event->of == "untrained" && !each.event->keys.empty();
-  });
-  if (at == told.rend()) return std::nullopt;
-  const auto& shapes = at->event->keys;
-  std::vector<double> steps;
-  for (const auto& step : at->event->values) steps.push_back(number_in(step).value_or(0));
-  const double first = steps.empty() ? 0 : *std::min_element(steps.begin(), steps.end());
+  const auto told = run.ranks.front()->latest<trace::Untrained>();
+  if (told.empty() || told.back().event->leaves.empty()) return std::nullopt;
+  const auto& leaves = told.back().event->leaves;
+  std::vector<std::string> shapes;
+  for (const auto& leaf : leaves) shapes.push_back(shape_text(leaf.shape));
+  const auto first = std::ranges::min(leaves, {}, &trace::UntrainedLeaf::step).step;
   return Finding{
       .severity = Severity::advice,
       .ranks = run.numbers,
-      .step = static_cast<std::int64_t>(first),
+      .step = first,
       .evidence = plural(static_cast<std::int64_t>(shapes.size()), "parameter") + ", of shape " +
                   some_of(shapes) + (shapes.size() > 1 ? ", lead" : ", leads") +
                   " to the loss, and at the end of the run " +
                   (shapes.size() > 1 ? "are what they were" : "is what it was") + " at step " +
-                  number(first) + ": no optimizer that was recorded holds " +
+                  std::to_string(first) + ": no optimizer that was recorded holds " +
                   (shapes.size() > 1 ? "them" : "it")};
 }
 
 // No backward brings them a gradient, since a checkpoint is given inputs that have none.
 std::optional<Finding> checkpointed_ones(const Run& run) {
-  const auto told = run.ranks.front()->latest<trace::Configuration>();
-  const auto at = std::find_if(told.begin(), told.end(),
-                               [](const auto& each) { return each.event->of == "checkpoint"; });
-  if (at == told.end()) return std::nullopt;
+  if (run.ranks.front()->latest<trace::CheckpointWithoutGradient>().empty()) return std::nullopt;
   const auto training = last_training(*run.ranks.front());
   if (training.gradients.empty()) return std::nullopt;
   std::vector<std::size_t> without;

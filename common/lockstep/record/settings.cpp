@@ -1,10 +1,9 @@
 #include <ATen/Context.h>
 #include <c10/util/Type.h>
-#include <lockstep/base/hash.h>
-#include <lockstep/record/configuration.h>
 #include <lockstep/record/content.h>
 #include <lockstep/record/held_parameters.h>
 #include <lockstep/record/readable.h>
+#include <lockstep/record/settings.h>
 
 #include <array>
 #include <charconv>
@@ -17,9 +16,9 @@
 namespace lockstep::record {
 namespace {
 
-void add(trace::Configuration& configuration, std::string key, std::string value) {
-  configuration.keys.push_back(std::move(key));
-  configuration.values.push_back(std::move(value));
+void add(trace::Settings& settings, std::string key, std::string value) {
+  settings.keys.push_back(std::move(key));
+  settings.values.push_back(std::move(value));
 }
 
 // 0.1, not IValue's 0.10000000000000001.
@@ -61,15 +60,15 @@ std::string module_text(const torch::nn::Module& module) {
 
 }  // namespace
 
-trace::Configuration configuration_of(const torch::nn::Module& module) {
-  trace::Configuration configuration{.of = "model", .keys = {}, .values = {}};
+trace::Settings settings_of(const torch::nn::Module& module) {
+  trace::Settings settings{.of = trace::SettingsOf::model, .keys = {}, .values = {}};
   for (const auto& item : module.named_modules("", /*include_self=*/false))
-    add(configuration, item.key(), module_text(*item.value()));
-  return configuration;
+    add(settings, item.key(), module_text(*item.value()));
+  return settings;
 }
 
-trace::Configuration modes_of(const torch::nn::Module& module) {
-  trace::Configuration modes{.of = "statistics", .keys = {}, .values = {}};
+trace::LayerModes modes_of(const torch::nn::Module& module) {
+  trace::LayerModes modes;
   std::vector<at::Tensor> trained;
   for (const auto& parameter : module.parameters())
     if (parameter.requires_grad()) trained.push_back(parameter);
@@ -81,41 +80,41 @@ trace::Configuration modes_of(const torch::nn::Module& module) {
     const auto buffer = place_of(own["running_mean"], buffers);
     const auto parameter = place_of(weights["weight"], trained);
     if (!buffer || !parameter) continue;
-    add(modes, "buffer " + std::to_string(*buffer) + ", parameter " + std::to_string(*parameter),
-        item.value()->is_training() ? "train" : "eval");
+    modes.layers.push_back({static_cast<std::int64_t>(*buffer),
+                            static_cast<std::int64_t>(*parameter), item.value()->is_training()});
   }
   return modes;
 }
 
-trace::Configuration configuration_of(const torch::optim::Optimizer& optimizer,
-                                      const std::vector<at::Tensor>& parameters,
-                                      const std::vector<std::string>& names) {
-  trace::Configuration configuration{.of = "optimizer", .keys = {}, .values = {}};
+trace::Settings settings_of(const torch::optim::Optimizer& optimizer,
+                            const std::vector<at::Tensor>& parameters,
+                            const std::vector<std::string>& names) {
+  trace::Settings settings{.of = trace::SettingsOf::optimizer, .keys = {}, .values = {}};
   for (const auto& group : optimizer.param_groups()) {
     const auto place =
         group.params().empty() ? std::nullopt : place_of(group.params().front(), parameters);
     if (!place) continue;
     const auto of = names.at(*place) + ": ";
-    add(configuration, of + "optimizer", c10::demangle(typeid(optimizer).name()));
+    add(settings, of + "optimizer", c10::demangle(typeid(optimizer).name()));
     try {
       auto archive = archive_of(group.options());
       for (const auto& key : archive.keys()) {
         c10::IValue value;
-        if (key != "lr" && archive.try_read(key, value))
-          add(configuration, of + key, value_text(value));
+        if (key != "lr" && archive.try_read(key, value)) add(settings, of + key, value_text(value));
       }
     } catch (const c10::Error&) {  // options of a program's own need not serialize
     }
   }
-  return configuration;
+  return settings;
 }
 
-trace::Configuration random_state(const std::vector<at::Tensor>& parameters) {
-  trace::Configuration state{.of = "randomness", .keys = {}, .values = {}};
+trace::RandomState random_state(const std::vector<at::Tensor>& parameters) {
+  trace::RandomState state;
   const auto add_generator = [&](const at::Device& device) {
     auto generator = at::globalContext().defaultGenerator(device);
     const std::lock_guard lock(generator.mutex());
-    add(state, device.str(), hexadecimal(hash_rows(generator.get_state().unsqueeze(0), 1).front()));
+    state.generators.push_back(device.str());
+    state.hashes.push_back(hash_rows(generator.get_state().unsqueeze(0), 1).front());
   };
   add_generator(at::kCPU);
   if (!parameters.empty() && parameters.front().is_cuda())

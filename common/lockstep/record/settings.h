@@ -10,21 +10,20 @@ namespace lockstep::record {
 
 // A key for each submodule. Its value is its type; torch's and our own modules print their options, too:
 // "torch::nn::Dropout(p=0.5, inplace=false)".
-trace::Configuration configuration_of(const torch::nn::Module& module);
+trace::Settings settings_of(const torch::nn::Module& module);
 
-// Of "statistics": the mode, "train" or "eval", of each submodule that keeps a running mean and has a weight. Its key
-// says their places in Buffers and Model: "buffer 0, parameter 2".
-trace::Configuration modes_of(const torch::nn::Module& module);
+// Of each submodule that keeps a running mean and has a weight.
+trace::LayerModes modes_of(const torch::nn::Module& module);
 
 // Of each parameter group the optimizer's type, and every option that it serializes but the learning rate, which each
 // update records. A group goes by the name of its first parameter in the model, since ranks that share an optimizer may
 // number theirs differently: "fc1.weight: weight_decay".
-trace::Configuration configuration_of(const torch::optim::Optimizer& optimizer,
-                                      const std::vector<at::Tensor>& parameters,
-                                      const std::vector<std::string>& names);
+trace::Settings settings_of(const torch::optim::Optimizer& optimizer,
+                            const std::vector<at::Tensor>& parameters,
+                            const std::vector<std::string>& names);
 
-// Of "randomness": a hash of the state of the CPU's generator, and of that of the device that the parameters are on.
-trace::Configuration random_state(const std::vector<at::Tensor>& parameters);
+// Of the CPU's generator, and of that of the device that the parameters are on.
+trace::RandomState random_state(const std::vector<at::Tensor>& parameters);
 
 // Shape, dtype and what its numbers are like; of more than 2^20 numbers, of evenly spaced ones. `index`: as
 // trace::Input has it. Waits for its device.
