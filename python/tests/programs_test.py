@@ -33,8 +33,9 @@ ADVICE = {"local_sgd": {"replicas-diverged": "it ends between two averages"},
           "powersgd": {"gradient-not-the-mean": "a gradient of rank 1 is far from the mean, as the program chose"}}
 
 # Lines of the ledger that cannot be told, by shape of program: all others hold, or have nothing to hold.
-UNTOLD = {"mnist": set(), "multi_task": set(), "folds": set(), "local_sgd": set(), "static_graph": set(),
-          "dist_tuto": {"random-numbers"}, "distillation": {"random-numbers"}, "compiled_ddp": {"modes"},
+UNTOLD = {"mnist": {"random-numbers"}, "multi_task": set(), "folds": set(), "local_sgd": set(),
+          "static_graph": set(), "dist_tuto": {"random-numbers"}, "distillation": {"random-numbers"},
+          "compiled_ddp": {"modes"},
           "by_hand": {"modes", "random-numbers", "mean-gradient"},
           "lbfgs": {"new-order", "random-numbers", "mean-gradient"}}
 
