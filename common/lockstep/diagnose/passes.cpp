@@ -62,15 +62,16 @@ std::vector<RankPass> passes_of(const trace::ParticipantTrace& rank, const std::
   std::vector<RankPass> passes;
   const auto cuts = cut_at_passes(rank, phase);
   for (std::size_t i = 0; i < cuts.size(); ++i) {
-    auto cut = cuts[i];
+    const auto& cut = cuts[i];
     RankPass pass{.step = cut.step, .attempt = cut.attempt, .epoch = cut.epoch, .ended = cut.ended};
     for (const auto& batch : cut.batches()) pass.batches.push_back(batch.event->ids);
     while (told != epochs.end() && told->place < cut.begin) ++told;
     if (told != epochs.begin() && std::prev(told)->attempt == cut.attempt)
       pass.epoch_before = std::prev(told)->epoch;
-    for (; told != epochs.end() && told->place < cuts[i].end; ++told) {
-      cut.end = told->place;
-      pass.calls.push_back({told->epoch, cut.batches().size()});
+    for (; told != epochs.end() && told->place < cut.end; ++told) {
+      auto before = cut;
+      before.end = told->place;
+      pass.calls.push_back({told->epoch, before.batches().size()});
     }
     const auto next = i + 1 < cuts.size() ? cuts[i + 1].begin : rank.events.size();
     for (const auto& metric : rank.from<trace::Metric>(cut.begin, next))
@@ -182,12 +183,14 @@ const std::vector<Pass>& finished_passes(const Run& run, const std::string& phas
   return run.once(find_all_passes).at(phase);
 }
 
+bool is_same_order(const Pass& one, const Pass& other) {
+  return std::ranges::equal(one.ranks, other.ranks,
+                            [](const auto& a, const auto& b) { return a.order() == b.order(); });
+}
+
 bool all_in_one_order(std::span<const Pass> passes) {
-  return std::all_of(passes.begin(), passes.end(), [&](const Pass& pass) {
-    const auto& first = passes.front().ranks;
-    return std::equal(pass.ranks.begin(), pass.ranks.end(), first.begin(), first.end(),
-                      [](const auto& a, const auto& b) { return a.order() == b.order(); });
-  });
+  return std::ranges::all_of(passes,
+                             [&](const Pass& pass) { return is_same_order(pass, passes.front()); });
 }
 
 std::vector<const trace::Dataset*> train_sets(const Run& run) {

@@ -50,7 +50,8 @@ struct Pass {
   std::int64_t step() const { return ranks.front().step; }
 };
 
-// Every rank drew the same ids in the same order in each of them.
+// Every rank drew the same ids in the same order in both, or in each of them.
+bool is_same_order(const Pass& one, const Pass& other);
 bool all_in_one_order(std::span<const Pass> passes);
 
 // Every rank's first train data set, as Run::ranks; empty when a rank recorded none.

@@ -113,7 +113,7 @@ Maybe same_order_again(const Run& run) {
     if (passes[k].by_content || std::ranges::is_sorted(order)) continue;
     const auto [known, is_new] = orders.try_emplace(std::move(order), k);
     if (is_new || begins_anew(passes[known->second].step(), passes[k].step()) ||
-        !all_in_one_order(std::vector{passes[known->second], passes[k]}))
+        !is_same_order(passes[known->second], passes[k]))
       continue;
     return Reading{"pass " + std::to_string(k) +
                        " draws the same samples in the same order as pass " +
@@ -121,11 +121,6 @@ Maybe same_order_again(const Run& run) {
                    "it is meant to be gone through again", passes[k].step()};
   }
   return {};
-}
-
-Maybe of_orders(const Run& run) {
-  auto reading = same_order_again(run);
-  return reading ? reading : same_rows_again(run);
 }
 
 Maybe evaluated_in_training_mode(const Run& run) {
@@ -204,8 +199,7 @@ Maybe a_step_for_each_rank(const Run& run) {
 
 // They moved with each step of the schedule, and since some update do so no more, though it goes on before its end.
 Maybe rates_stay(const Run& run) {
-  constexpr std::int64_t kFewest =
-      3;  // steps of the schedule with which the rates moved, and without
+  constexpr std::int64_t kFewest = 3;  // steps that moved the rates, and that did not
   const auto course = course_of(*run.ranks.front());
   if (course.length == 0) return {};
   std::int64_t moved = 0, stayed = 0, last = 0;
@@ -225,16 +219,6 @@ Maybe rates_stay(const Run& run) {
                      ", though the schedule takes " + plural(stayed, "more step") +
                      ": it may move an optimizer that no longer trains",
                  "the schedule is level from here on", last + 1};
-}
-
-Maybe of_rates(const Run& run) {
-  auto reading = a_step_for_each_rank(run);
-  return reading ? reading : rates_stay(run);
-}
-
-Maybe of_random_numbers(const Run& run) {
-  auto reading = same_seeds_of_workers(run);
-  return reading ? reading : drawn_from_one_state(run);
 }
 
 // No pass comes to its end: each is left behind equally many batches, before the ranks have drawn the whole data set.
@@ -262,15 +246,19 @@ Maybe passes_left_early(const Run& run) {
                  "a pass is meant to be shorter than the data set", passes[1].step};
 }
 
+// Of one equation the first that shows something.
 constexpr std::pair<Equation, Maybe (*)(const Run&)> kReadings[] = {
     {Equation::own_samples, passes_left_early},
-    {Equation::new_order, of_orders},
+    {Equation::new_order, same_order_again},
+    {Equation::new_order, same_rows_again},
     {Equation::modes, evaluated_in_training_mode},
-    {Equation::random_numbers, of_random_numbers},
+    {Equation::random_numbers, same_seeds_of_workers},
+    {Equation::random_numbers, drawn_from_one_state},
     {Equation::loss_weights, unequal_weights},
     {Equation::mean_gradient, own_gradients},
     {Equation::clipped_once, clipped_sum},
-    {Equation::rates, of_rates},
+    {Equation::rates, a_step_for_each_rank},
+    {Equation::rates, rates_stay},
     {Equation::buffers, moved_alone},
     {Equation::joined_figures, drawn_twice},
 };
@@ -282,7 +270,8 @@ std::optional<Reading> reading_of(const Run& run, Equation equation) {
   for (const auto& [of, look] : kReadings) {
     if (of != equation) continue;
     auto reading = look(run);
-    if (reading && reading->ranks.empty()) reading->ranks = run.numbers;
+    if (!reading) continue;
+    if (reading->ranks.empty()) reading->ranks = run.numbers;
     return reading;
   }
   return {};
