@@ -222,7 +222,8 @@ std::vector<GradientStep> find_gradient_steps(const Run& run) {
       auto& of_step = steps[step];
       of_step.step = step;
       const auto vector = vector_of(event->values);
-      if (broken[step] = broken[step] || !vector; !vector) continue;
+      broken[step] |= !vector;
+      if (!vector) continue;
       of_step.local.push_back(*vector);
       of_step.samples.push_back(static_cast<double>(event->samples));
     }

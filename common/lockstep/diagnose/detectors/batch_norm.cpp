@@ -202,6 +202,13 @@ std::vector<std::size_t> alike_at_start(const Run& run, const Replicas& start, b
   return buffers;
 }
 
+// The replicas were recorded after this update, and are equal.
+bool are_equal_after(const Run& run, std::int64_t step) {
+  const auto& replicas = replicas_by_step(run);
+  const auto found = replicas.find(step);
+  return found != replicas.end() && groups_of_equal(found->second).tensor < 0;
+}
+
 // The first step after which equal replicas have a buffer apart that they had alike at the start.
 struct OwnBuffer {
   std::int64_t step = -1;
@@ -210,16 +217,13 @@ struct OwnBuffer {
 };
 std::optional<OwnBuffer> own_buffer(const Run& run, bool statistics) {
   const auto buffers = of_all_ranks(run, buffers_after_updates);
-  const auto& parameters = replicas_by_step(run);
   const auto start = buffers.find(-1);
   if (start == buffers.end()) return std::nullopt;
   const auto looked_at = alike_at_start(run, start->second, statistics);
   if (looked_at.empty()) return std::nullopt;
   for (const auto& [step, replicas] : buffers) {
-    const auto weights = parameters.find(step);
-    if (step < 0 || weights == parameters.end()) continue;
     const int apart = first_apart(replicas, looked_at);
-    if (apart < 0 || groups_of_equal(weights->second).tensor >= 0) continue;
+    if (step < 0 || apart < 0 || !are_equal_after(run, step)) continue;
     return OwnBuffer{step, buffer_text(run, step, apart), replicas};
   }
   return std::nullopt;
@@ -269,15 +273,13 @@ OfRank evaluated_statistics(const trace::ParticipantTrace& rank) {
 Verdict buffers_not_synced(const Run& run) {
   if (auto order = other_order(run)) return found(std::move(*order));
   for (const auto& [step, replicas] : of_all_ranks(run, evaluated_statistics)) {
-    const auto weights = replicas_by_step(run).find(step - 1);
-    const bool are_equal =
-        weights != replicas_by_step(run).end() && groups_of_equal(weights->second).tensor < 0;
-    if (!are_equal || spread_of(replicas).distance == 0) continue;
+    const auto distance = spread_of(replicas).distance;
+    if (distance == 0 || !are_equal_after(run, step - 1)) continue;
     return found(
         {.ranks = run.numbers,
          .step = step,
          .evidence = "the ranks evaluate with different running statistics: they are up to " +
-                     number(spread_of(replicas).distance) + " (relative) apart"});
+                     number(distance) + " (relative) apart"});
   }
   const auto start = of_all_ranks(run, buffers_after_updates).extract(-1);
   const auto evaluated = of_all_ranks(run, evaluated_buffers);
@@ -332,19 +334,13 @@ Verdict train_mode_differs_across_ranks(const Run& run) {
   return looked ? clean() : not_triggered("no update has every rank's forward");
 }
 
-}  // namespace
-
-namespace {
 // Of equal replicas after an update: buffers that were apart at the start, and still are.
 std::optional<Reading> apart_from_the_start(const Run& run) {
   const auto buffers = of_all_ranks(run, buffers_after_updates);
-  const auto& parameters = replicas_by_step(run);
   const auto start = buffers.find(-1);
   if (start == buffers.end() || start == std::prev(buffers.end())) return std::nullopt;
   const auto& [step, replicas] = *std::prev(buffers.end());
-  const auto weights = parameters.find(step);
-  if (weights == parameters.end() || groups_of_equal(weights->second).tensor >= 0)
-    return std::nullopt;
+  if (!are_equal_after(run, step)) return std::nullopt;
   for (std::size_t b = 0; b < start->second.front()->size(); ++b)
     if (are_apart(start->second, b) && are_apart(replicas, b))
       return Reading{buffer_text(run, step, static_cast<int>(b)) +
@@ -352,6 +348,7 @@ std::optional<Reading> apart_from_the_start(const Run& run) {
                      "each rank is meant to keep its own", 0};
   return std::nullopt;
 }
+
 }  // namespace
 
 std::optional<Reading> moved_alone(const Run& run) {
