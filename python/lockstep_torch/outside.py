@@ -21,7 +21,7 @@ from lockstep_torch import calls, constants, data, evaluating, looking, parallel
 from lockstep_torch.recording import Recording, listens
 
 LOOKS = (0, 2)  # the looks are so many updates after `looks_from`; what is made later is not seen
-MODELS = 8  # that nobody wraps, and after which no more are looked for: a look goes through all objects
+MODELS = 8  # that nobody wraps, and after which no more are looked for: a look goes through all modules
 
 
 def modules_outside() -> list[torch.nn.Module]:
