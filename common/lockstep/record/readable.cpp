@@ -7,7 +7,7 @@
 namespace lockstep::record {
 namespace {
 
-constexpr std::int64_t kMost = std::int64_t{1} << 28;
+constexpr std::int64_t kMostNumbers = std::int64_t{1} << 28;
 
 bool stands_for_others(const at::Tensor& tensor) {
   static const c10::DispatchKeySet kKeys{
@@ -40,13 +40,14 @@ std::size_t needed_bytes(const at::Tensor& tensor) {
 bool is_readable(const at::Tensor& tensor) {
   if (!tensor.defined() || tensor.is_meta() || stands_for_others(tensor)) return false;
   if (!is_converted(tensor.scalar_type())) return false;
-  if (is_any_sparse(tensor.layout())) return tensor.numel() <= kMost;
+  if (is_any_sparse(tensor.layout())) return tensor.numel() <= kMostNumbers;
   if (tensor.layout() != at::kStrided) return tensor.layout() == at::kMkldnn;
   if (tensor.numel() == 0) return true;
   if (!tensor.has_storage()) return false;
   const auto bytes = tensor.storage().nbytes();
   if (needed_bytes(tensor) > bytes || tensor.storage().data() == nullptr) return false;
-  return tensor.numel() <= std::max(kMost, static_cast<std::int64_t>(bytes / tensor.itemsize()));
+  return tensor.numel() <=
+         std::max(kMostNumbers, static_cast<std::int64_t>(bytes / tensor.itemsize()));
 }
 
 at::Tensor without_repeats(const at::Tensor& tensor, std::int64_t first_dimension) {
