@@ -22,6 +22,8 @@ struct LossGraph {
   std::map<std::string, std::string> settings;
 };
 
+constexpr std::size_t kMostGraphNodes = 1 << 14;  // that are looked at
+
 // `loss` is a single number. May wait for a device. Empty where the graph has been freed, or where there are more than 16
 // terms.
 LossGraph look_at_graph(const at::Tensor& loss);

@@ -1,9 +1,7 @@
 #include <lockstep/base/say.h>
 #include <lockstep/dist/collective_call.h>
-#include <lockstep/observe/parameters_of.h>
 #include <lockstep/record/backward_hook.h>
 #include <lockstep/record/recorder.h>
-#include <lockstep/record/settings.h>
 
 #include <algorithm>
 #include <string>
@@ -16,14 +14,6 @@ bool trains(const torch::nn::Module& module) {
   return module.is_training() && torch::GradMode::is_enabled();
 }
 
-// "Net" of a NetImpl in any namespace.
-std::string class_of(const torch::nn::Module& module) {
-  auto name = module.name();
-  if (const auto colon = name.rfind(':'); colon != std::string::npos) name.erase(0, colon + 1);
-  if (name.size() > 4 && name.ends_with("Impl")) name.resize(name.size() - 4);
-  return name;
-}
-
 }  // namespace
 
 std::shared_ptr<Recorder> recorder_here() {
@@ -32,22 +22,18 @@ std::shared_ptr<Recorder> recorder_here() {
   return nullptr;
 }
 
-trace::Settings SteadySettings::look(const std::map<std::string, std::string>& settings) {
-  constexpr int kTimes = 3;
-  trace::Settings steady{.of = trace::SettingsOf::loss, .keys = {}, .values = {}};
-  for (const auto& [key, value] : settings) {
-    auto& seen = seen_[key];
-    if (seen.times == 0) seen.value = value;
-    seen.varies = seen.varies || seen.value != value;
-    if (++seen.times != kTimes || seen.varies) continue;
-    steady.keys.push_back(key);
-    steady.values.push_back(value);
-  }
-  return steady;
-}
-
 Recorder::Recorder(std::shared_ptr<trace::Writer> writer, const ProbeOptions& options)
-    : writer_(std::move(writer)), probes_(writer_, options) {
+    : writer_(std::move(writer)),
+      probes_(writer_, options),
+      model_(*writer_, probes_),
+      samples_(*writer_, probes_,
+               {.a_batch =
+                    [this](bool training) {
+                      state_.tell();
+                      if (training) look_for_update();
+                    },
+                .a_training_batch_dealt = [this] { state_.tell_resumed(); }}),
+      state_(*writer_, probes_, model_) {
   hook_backward([](const at::Tensor& root) {
     if (const auto current = recorder_here()) current->backward(root);
   });
@@ -60,8 +46,8 @@ Recorder::~Recorder() {
 // Its devices may have ended before it.
 void Recorder::ends() {
   hear([&] {
-    tell_kept_state();
-    end_pass();
+    state_.tell();
+    samples_.end_pass();
   });
 }
 
@@ -113,9 +99,9 @@ void Recorder::group(const std::string& action, const std::string& name,
     // An exception takes the group with it; and the tensors may wait for a collective that never ends.
     if (std::uncaught_exceptions() > 0 || std::current_exception()) return;
     hear([&] {
-      tell_kept_state();
+      state_.tell();
       look_for_update();
-      end_pass();
+      samples_.end_pass();
       if (name == "0") {
         probes_.ends();
         tell_untrained();
@@ -127,46 +113,87 @@ void Recorder::group(const std::string& action, const std::string& name,
   told([&](Probes&) { writer_->record(trace::Group{action, name, {ranks.begin(), ranks.end()}}); });
 }
 
-// ---- what a gradient engine tells; which model is recorded is in recorder_models.cpp ----
+// ---- samples ----
+
+void Recorder::set_epoch(std::int64_t epoch) {
+  hear([&] {
+    samples_.end_pass();
+    probes_.set_epoch(epoch);
+  });
+}
+
+void Recorder::pass_begins(std::int64_t epoch, std::int64_t dataset_size) {
+  pass_begins(epoch, dataset_size, 0, 0);
+}
+
+void Recorder::pass_begins(std::int64_t epoch, std::int64_t dataset_size, std::uint64_t ids,
+                           std::uint64_t content) {
+  hear([&] { samples_.pass_begins(epoch, dataset_size, ids, content); });
+}
+
+void Recorder::dealt(const std::vector<std::int64_t>& ids) {
+  hear([&] { samples_.dealt(ids); });
+}
+
+void Recorder::dealt(const std::vector<std::int64_t>& ids, const trace::Contents& contents,
+                     const trace::Dataset& dataset) {
+  hear([&] { samples_.dealt({ids, contents, dataset}); });
+}
+
+void Recorder::pass_dealt() {
+  hear([&] { samples_.pass_dealt(); });
+}
+
+void Recorder::pass_over() {
+  hear([&] { samples_.pass_over(); });
+}
+
+void Recorder::take_dealt(bool training) {
+  hear([&] { samples_.draw_dealt(training); });
+}
+
+void Recorder::fetch(const Fetch& fetch) {
+  hear([&] { samples_.fetch(fetch); });
+}
+
+// ---- what a gradient engine tells ----
+
+void Recorder::wrapping(torch::nn::Module& module) {
+  hear([&] { model_.wrapping(module); });
+}
+
+void Recorder::wrapped(torch::nn::Module& module, const std::string& engine) {
+  hear([&] { model_.wrapped(module, engine); });
+}
 
 void Recorder::sharded(const std::string& engine) {
   hear([&] {
-    sharded_ = true;
+    model_.sharded();
     if (!engine.empty()) writer_->record(trace::Engine{engine, 0});
   });
 }
 
 void Recorder::forward_begins(torch::nn::Module& module, const std::vector<at::Tensor>& inputs) {
   hear([&] {
-    if (trains(module)) watch_if_next(module);
-    if (!watches(module)) return given_to_another(module, inputs);
-    tell_kept_state();
+    if (trains(module)) model_.record_if_next(module);
+    if (!model_.is_recorded(module)) return model_.given_to_another(module, inputs);
+    state_.tell();
     look_for_update();
-    if (dealt_.size() > backed_ + 1) look_at_undecided();
-    end_pass_if_done();
-    // Several forwards before a backward are of one batch. One without gradients is of no training batch; and in training
-    // mode, as of a GAN's generator before its critic's update, it begins no pass that evaluates. With gradients and in
-    // evaluation mode the batch waits: a backward and an update train on it; without them, it was looked at.
-    const bool keeps_gradients = torch::GradMode::is_enabled();
-    const bool looks = !keeps_gradients && pass_ &&
-                       (pass_->phase == "train" || (pass_->phase.empty() && module.is_training()));
-    undecided_ =
-        keeps_gradients && !module.is_training() && !awaits_backward_ && dealt_.size() > backed_;
-    if (!undecided_ && !looks && !awaits_backward_) draw_dealt(trains(module));
+    samples_.forward_begins(module.is_training());
     const bool evaluated = std::exchange(evaluates_, !module.is_training());
     if (!trains(module)) return;
     if (evaluated) losses_.clear();  // no backward has come for them
-    if (parameters_changed(module)) watch(module);
-    begin();
+    model_.look_again(module);
+    model_.begin();
     probes_.inputs(inputs);
   });
 }
 
 void Recorder::forward_ended(torch::nn::Module& module) {
   hear([&] {
-    if (!watches(module)) return;
+    if (!model_.is_recorded(module)) return;
     probes_.forward(module.is_training());
-    if (!torch::GradMode::is_enabled()) drawn_ = false;
+    if (!torch::GradMode::is_enabled()) samples_.looked();
   });
 }
 
@@ -186,70 +213,10 @@ void Recorder::sync_gradients(bool wanted) {
   hear([&] { probes_.sync_gradients(wanted); });
 }
 
-void Recorder::optimizer_made(torch::optim::Optimizer& optimizer) {
-  told([&](Probes& probes) {
-    updates_are_told_ = true;
-    unseen_updates_.forget();
-    model_has_optimizer_ |= moves_model(optimizer);
-    probes.made(optimizer);
-    sizes_.erase(&optimizer);  // an earlier one had this address
-    constexpr int kMostLater = 8;
-    if (writer_->step() > 0 && made_later_ == kMostLater) return;
-    if (std::exchange(made_in_step_, writer_->step()) != writer_->step())
-      made_last_ = of_optimizers_.size();
-    const auto known = of_optimizers_.size();
-    add_parameters_of(optimizer);
-    made_later_ += writer_->step() > 0 && of_optimizers_.size() > known ? 1 : 0;
-  });
-}
-
-bool Recorder::is_of_model(const at::Tensor& parameter) const {
-  return of_model_.count(parameter.unsafeGetTensorImpl()) > 0;
-}
-
-// What the optimizers hold beside the model.
-void Recorder::find_outside() {
-  if (!started_) return;
-  for (; looked_at_ < of_optimizers_.size(); ++looked_at_) {
-    const at::Tensor parameter(of_optimizers_[looked_at_].lock());
-    if (parameter.defined() && !is_of_model(parameter) && !is_attached(parameter) &&
-        parameter.requires_grad())
-      probes_.outside("optimizers", "parameter_" + std::to_string(looked_at_), parameter);
-  }
-  find_kept();
-}
-
-// Modules that took a state and that no optimizer has, such as an average of weights.
-void Recorder::find_kept() {
-  for (; kept_looked_at_ < took_state_.size(); ++kept_looked_at_) {
-    const auto module = took_state_[kept_looked_at_].lock();
-    if (!module) continue;
-    const auto parameters = module->named_parameters();
-    const bool trained =
-        std::any_of(parameters.begin(), parameters.end(), [&](const auto& parameter) {
-          const auto& tensor = parameter.value();
-          return is_of_model(tensor) || is_attached(tensor) ||
-                 known_.count(tensor.unsafeGetTensorImpl()) > 0;
-        });
-    if (trained) continue;
-    const auto name = class_of(*module);
-    const int number = ++kept_[name];
-    const auto holder = "kept " + name + (number > 1 ? " " + std::to_string(number) : "");
-    for (const auto& parameter : parameters)
-      probes_.outside(holder, parameter.key(), parameter.value());
-  }
-}
-
 void Recorder::state_taken(torch::nn::Module& module, bool own) {
   hear([&] {
-    resumes_ = resumes_ || (read_ && writer_->step() <= 0);
-    if (writer_->step() > 0) {  // what is kept later would be held as long as the job runs
-      if (own) writer_->record(trace::OwnTensorsLoaded{class_of(module)});
-      return;
-    }
-    const auto weak = module.weak_from_this();
-    const auto is_it = [&](const auto& other) { return other.lock() == weak.lock(); };
-    if (std::none_of(took_state_.begin(), took_state_.end(), is_it)) took_state_.push_back(weak);
+    state_.model_took_state();
+    model_.state_taken(module, own);
   });
 }
 
@@ -258,34 +225,39 @@ void Recorder::outside(const std::string& holder, const std::string& name,
   hear([&] { probes_.outside(holder, name, parameter); });
 }
 
-bool Recorder::moves_model(const torch::optim::Optimizer& optimizer) const {
-  for (const auto& group : optimizer.param_groups())
-    for (const auto& parameter : group.params())
-      if (is_of_model(parameter)) return true;
-  return false;
-}
-
-// Not where no optimizer moves the recorded model: that is a fault, and must be seen.
-bool Recorder::is_of_another_model(const torch::optim::Optimizer& optimizer) const {
-  return model_has_optimizer_ && !moves_model(optimizer);
-}
-
 // ---- a step ----
 
-void Recorder::begin() {
-  if (started_) return;
-  find_model();
-  if (!has_model_ && !sharded_) return;
-  started_ = true;
-  find_outside();
-  probes_.start();
-  if (const auto model = wrapped_.lock())
-    if (auto modes = modes_of(*model); !modes.layers.empty()) writer_->record(std::move(modes));
+void Recorder::optimizer_made(torch::optim::Optimizer& optimizer) {
+  told([&](Probes& probes) {
+    updates_are_told_ = true;
+    unseen_updates_.forget();
+    model_.optimizer_made(optimizer);
+    probes.made(optimizer);
+  });
+}
+
+bool Recorder::has_optimizer(const std::vector<at::Tensor>& parameters) {
+  const std::lock_guard lock(mutex_);
+  return std::ranges::any_of(parameters, [&](const auto& each) { return model_.knows(each); });
+}
+
+std::vector<at::Tensor> Recorder::attached() {
+  const std::lock_guard lock(mutex_);
+  return model_.attached();
+}
+
+void Recorder::let_go(const std::vector<at::Tensor>& tensors) {
+  told([&](Probes& probes) {
+    probes.let_go(tensors);
+    untrained_.let_go(tensors);
+    unseen_updates_.forget();
+    model_.let_go(tensors);
+  });
 }
 
 void Recorder::zero_grad(const std::string& by) {
   hear([&] {
-    find_model();
+    model_.find();
     probes_.zero_grad(by);
   });
 }
@@ -295,38 +267,32 @@ void Recorder::gradients_ready() {
 }
 
 void Recorder::end_step() {
-  gradients_told_ = drawn_ = awaits_backward_ = false;
+  gradients_told_ = false;
   losses_.clear();
-  if (pass_ && pass_->over) end_pass();
+  samples_.step_ended();
 }
 
 void Recorder::update_begins(torch::optim::Optimizer& optimizer) {
   hear([&] {
-    find_next_model(optimizer);
-    find_added(optimizer);
-    find_outside();
-    if (is_of_another_model(optimizer)) return;
-    begin();
-    tell_resumed();
-    if (std::exchange(awaits_moments_, false) && optimizer.state().empty()) {
-      keep_state("resumed", std::vector<std::uint64_t>{});
-      tell_kept_state();
-    }
-    draw_backed();
+    if (model_.update_begins(optimizer)) gradients_told_ = true;
+    if (model_.is_of_another_model(optimizer)) return;
+    model_.begin();
+    state_.update_begins(optimizer);
+    samples_.draw_backed();
     gradients_ready();
   });
 }
 
 void Recorder::update_ended(torch::optim::Optimizer& optimizer) {
   hear([&] {
-    if (is_of_another_model(optimizer)) return;
+    if (model_.is_of_another_model(optimizer)) return;
     probes_.updated(optimizer);
     end_step();
   });
 }
 
 void Recorder::update_shadowed() {
-  hear([&] { begin(); });
+  hear([&] { model_.begin(); });
   told([&](Probes&) {
     if (const auto step = writer_->step(); step >= 0) writer_->set_step(step + 1);
   });
@@ -340,7 +306,7 @@ void Recorder::clip(double max_norm, const at::Tensor& norm) {
 
 void Recorder::scaled_step(double scale, bool found_nonfinite, bool updates) {
   hear([&] {
-    begin();
+    model_.begin();
     gradients_ready();
     probes_.scaled_step(scale, found_nonfinite, updates);
     if (!updates) end_step();

@@ -10,37 +10,28 @@
 #include <utility>
 
 namespace lockstep::record {
-namespace {
-
-constexpr std::size_t kMostNodes = 1 << 14;  // of a graph
-
-}  // namespace
 
 void Recorder::loss(const at::Tensor& per_sample, const at::Tensor&, const at::Tensor&) {
   hear([&] {
-    begin();
-    if (!drawn_ && !undecided_ && backed_ == 0) draw_dealt(true);
+    model_.begin();
+    samples_.loss();
     losses_.push_back(per_sample.detach().reshape(-1));
   });
 }
 
 void Recorder::backward(const at::Tensor& root) {
   hear([&] {
-    tell_kept_state();
+    state_.tell();
     look_for_update();
-    begin();
+    model_.begin();
     note_parameters(root);
     probes_.backward();
-    if (std::exchange(undecided_, false)) ++backed_;
-    awaits_backward_ = false;
+    samples_.backward();
     const auto losses = std::exchange(losses_, {});
     if (root.numel() != 1 || !is_readable(root)) return;
     if (!losses.empty()) probes_.loss(root, losses.size() == 1 ? losses.front() : at::cat(losses));
     const bool looks = probes_.looks_at_values(), told = !losses.empty() && looks;
-    for (const auto& cut : std::exchange(cuts_, {}))
-      if (const auto node = cut.node.lock();
-          node && looks && node != root.grad_fn() && leads_to(root, node.get(), kMostNodes))
-        probes_.tell(cut.what);
+    cuts_.backward(root, probes_);
     if (looks) look_at_graph_of(root);
     if (!told && (root.is_cpu() || looks) && root.is_floating_point())
       probes_.tell(trace::Backward{root.item<double>()});
@@ -50,37 +41,13 @@ void Recorder::backward(const at::Tensor& root) {
 // ---- updates that nobody tells ----
 
 void Recorder::note_parameters(const at::Tensor& root) {
-  if (updates_are_told_ || sharded_) return;
+  if (updates_are_told_ || model_.is_sharded()) return;
   if (writer_->step() < 0)
     writer_->set_step(0);  // of the first step, though the model is not known yet
-  if (has_model_)
-    unseen_updates_.note(parameters_here(), false);
+  if (model_.is_known())
+    unseen_updates_.note(model_.parameters(), false);
   else
-    unseen_updates_.note(ends_of(root, kMostNodes).leaves, true);
-}
-
-// What was given gradients and has not changed is no parameter, but an input of the program's.
-void Recorder::begin_with(const std::vector<UnseenUpdates::Noted>& changed) {
-  std::vector<at::Tensor> parameters;
-  trace::Parameters before;
-  for (const auto& each : changed) {
-    parameters.push_back(each.parameter);
-    before.values.push_back(each.before);
-  }
-  writer_->set_step(-1);
-  attach(parameters);
-  writer_->record(before);
-  writer_->set_step(0);
-  has_model_ = started_ = true;
-}
-
-// Of one number it may be a loss that is shown, and whose gradient does not go by its value.
-void Recorder::note_cuts(const trace::Collective& call, c10::ArrayRef<at::Tensor> tensors) {
-  constexpr std::size_t kMost = 64;
-  if (!torch::GradMode::is_enabled() || call.op.find("allreduce") == std::string::npos) return;
-  for (const auto& tensor : tensors)
-    if (cuts_.size() < kMost && tensor.defined() && tensor.numel() > 1 && tensor.grad_fn())
-      cuts_.push_back({{call.op, tensor.numel()}, tensor.grad_fn()});
+    unseen_updates_.note(ends_of(root, kMostGraphNodes).leaves, true);
 }
 
 void Recorder::collective_begins(const trace::Collective& call, c10::ArrayRef<at::Tensor> tensors) {
@@ -88,20 +55,29 @@ void Recorder::collective_begins(const trace::Collective& call, c10::ArrayRef<at
   if (torch::autograd::get_current_node()) return;
   // A program may reduce and update one parameter after another.
   hear([&] {
-    note_cuts(call, tensors);
+    cuts_.note(call, tensors);
     if (!updates_are_told_ && unseen_updates_.all_changed()) look_for_update();
     probes_.collective_begins(call, tensors);
   });
 }
 
 void Recorder::look_for_update() {
-  if (updates_are_told_ || sharded_) return;
+  if (updates_are_told_ || model_.is_sharded()) return;
   const auto changed = unseen_updates_.changed();
   if (changed.empty()) return;
   unseen_updates_.forget();
-  if (!has_model_) begin_with(changed);
-  tell_resumed();
-  draw_backed();
+  if (!model_.is_known()) {
+    // What was given gradients and has not changed is no parameter, but an input of the program's.
+    std::vector<at::Tensor> parameters;
+    trace::Parameters before;
+    for (const auto& each : changed) {
+      parameters.push_back(each.parameter);
+      before.values.push_back(each.before);
+    }
+    model_.begin_with(parameters, before);
+  }
+  state_.tell_resumed();
+  samples_.draw_backed();
   probes_.updated_unseen();
   end_step();
 }
@@ -115,24 +91,19 @@ void Recorder::look_at_graph_of(const at::Tensor& root) {
     probes_.tell(input_of(graph.targets[i], -1 - static_cast<std::int64_t>(i)));
   if (auto steady = steady_settings_.look(graph.settings); !steady.keys.empty())
     probes_.tell(steady);
-  if (sharded_) return;
+  if (model_.is_sharded()) return;
   constexpr std::size_t kMostInputs = 8;
-  auto ends = ends_of(root, kMostNodes);
-  if (parameters_.empty() && !inputs_are_told_)
+  auto ends = ends_of(root, kMostGraphNodes);
+  if (!model_.is_wrapped() && !inputs_are_told_)
     for (std::size_t i = 0; i < std::min(ends.inputs.size(), kMostInputs); ++i)
       probes_.tell(input_of(ends.inputs[i], static_cast<std::int64_t>(i)));
-  std::erase_if(ends.leaves, [&](const at::Tensor& leaf) { return is_known(leaf); });
+  std::erase_if(ends.leaves, [&](const at::Tensor& leaf) { return model_.knows(leaf); });
   untrained_.look(writer_->step(), ends.leaves);
-}
-
-bool Recorder::is_known(const at::Tensor& parameter) const {
-  return is_of_model(parameter) || is_attached(parameter) ||
-         held_by_optimizers_.count(parameter.unsafeGetTensorImpl()) > 0;
 }
 
 void Recorder::tell_untrained() {
   const auto untrained = untrained_.unchanged(
-      writer_->step(), [&](const at::Tensor& parameter) { return is_known(parameter); });
+      writer_->step(), [&](const at::Tensor& parameter) { return model_.knows(parameter); });
   if (!untrained.leaves.empty()) probes_.tell(untrained);
 }
 

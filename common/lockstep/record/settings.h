@@ -5,6 +5,10 @@
 #include <torch/torch.h>
 
 #include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
 
 namespace lockstep::record {
 
@@ -28,5 +32,20 @@ trace::RandomState random_state(const std::vector<at::Tensor>& parameters);
 // Shape, dtype and what its numbers are like; of more than 2^20 numbers, of evenly spaced ones. `index`: as
 // trace::Input has it. Waits for its device.
 trace::Input input_of(const at::Tensor& tensor, std::int64_t index);
+
+// Settings of a loss may depend on its batch, such as weights of classes. Those that do not, are told once.
+class SteadySettings {
+ public:
+  // Those that were now seen for the third time, always with one value.
+  trace::Settings look(const std::map<std::string, std::string>& settings);
+
+ private:
+  struct Seen {
+    std::string value;
+    int times = 0;
+    bool varies = false;
+  };
+  std::map<std::string, Seen> seen_;
+};
 
 }  // namespace lockstep::record
