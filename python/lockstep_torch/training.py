@@ -213,7 +213,7 @@ def optimizer_of(here: Recording, optimizer: torch.optim.Optimizer) -> Any:
         gradients.hook_parameters(whole)
         told = {id(parameter) for parameter in whole}
         groups = [([one for one in group["params"] if id(one) in told], float(group.get("lr") or 0),
-                   {"optimizer_class": kind, **{key: repr(value) for key, value in group.items()
+                   {"optimizer": kind, **{key: repr(value) for key, value in group.items()
                                       if key not in ("params", "lr", "initial_lr") and settings.scalar(value)}})
                   for group in optimizer.param_groups]
         here.optimizers[optimizer] = extension().Optimizer(groups), sizes

@@ -1,5 +1,7 @@
 #include "stand_ins.h"
 
+#include <lockstep/record/settings.h>
+
 #include <stdexcept>
 
 namespace lockstep::python {
@@ -21,20 +23,6 @@ std::pair<Module*, std::string> holder_of(Module& root, const std::string& name)
   }
   return {holder, name.substr(begin)};
 }
-
-struct Options : torch::optim::OptimizerOptions {
-  double lr = 0;
-  std::map<std::string, std::string> settings;
-
-  double get_lr() const override { return lr; }
-  void set_lr(const double rate) override { lr = rate; }
-  std::unique_ptr<OptimizerOptions> clone() const override {
-    return std::make_unique<Options>(*this);
-  }
-  void serialize(torch::serialize::OutputArchive& archive) const override {
-    for (const auto& [key, value] : settings) archive.write(key, c10::IValue(value));
-  }
-};
 
 struct PythonOptimizer : torch::optim::Optimizer {
   using Optimizer::Optimizer;
@@ -59,12 +47,12 @@ std::shared_ptr<Module> stand_in_for(const NamedTensors& parameters, const Named
 std::shared_ptr<torch::optim::Optimizer> stand_in_for(const std::vector<Group>& groups) {
   std::vector<torch::optim::OptimizerParamGroup> param_groups;
   for (const auto& group : groups) {
-    auto options = std::make_unique<Options>();
+    auto options = std::make_unique<record::NamedOptions>();
     options->lr = group.lr;
     options->settings = group.settings;
     param_groups.emplace_back(group.parameters, std::move(options));
   }
-  return std::make_shared<PythonOptimizer>(param_groups, std::make_unique<Options>());
+  return std::make_shared<PythonOptimizer>(param_groups, std::make_unique<record::NamedOptions>());
 }
 
 void set_rates(torch::optim::Optimizer& optimizer, const std::vector<double>& rates) {

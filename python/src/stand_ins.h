@@ -21,7 +21,7 @@ std::shared_ptr<torch::nn::Module> stand_in_for(const NamedTensors& parameters,
 struct Group {
   std::vector<at::Tensor> parameters;
   double lr = 0;
-  std::map<std::string, std::string> settings;  // the class, and each option but the rate
+  std::map<std::string, std::string> settings;  // as record::NamedOptions has them
 };
 std::shared_ptr<torch::optim::Optimizer> stand_in_for(const std::vector<Group>& groups);
 // One for each group.

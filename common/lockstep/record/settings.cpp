@@ -95,6 +95,10 @@ trace::Settings settings_of(const torch::optim::Optimizer& optimizer,
         group.params().empty() ? std::nullopt : place_of(group.params().front(), parameters);
     if (!place) continue;
     const auto of = names.at(*place) + ": ";
+    if (const auto* named = dynamic_cast<const NamedOptions*>(&group.options())) {
+      for (const auto& [key, value] : named->settings) add(settings, of + key, value);
+      continue;
+    }
     add(settings, of + "optimizer", c10::demangle(typeid(optimizer).name()));
     try {
       auto archive = archive_of(group.options());

@@ -19,6 +19,18 @@ trace::Settings settings_of(const torch::nn::Module& module);
 // Of each submodule that keeps a running mean and has a weight.
 trace::LayerModes modes_of(const torch::nn::Module& module);
 
+// Options of an optimizer that is not C++'s.
+struct NamedOptions : torch::optim::OptimizerOptions {
+  double lr = 0;
+  std::map<std::string, std::string> settings;  // the class, and each option but the rate
+
+  double get_lr() const override { return lr; }
+  void set_lr(const double rate) override { lr = rate; }
+  std::unique_ptr<OptimizerOptions> clone() const override {
+    return std::make_unique<NamedOptions>(*this);
+  }
+};
+
 // Of each parameter group the optimizer's type, and every option that it serializes but the learning rate, which each
 // update records. A group goes by the name of its first parameter in the model, since ranks that share an optimizer may
 // number theirs differently: "fc1.weight: weight_decay".
