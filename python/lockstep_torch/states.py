@@ -10,8 +10,11 @@ from __future__ import annotations
 
 import atexit
 import os
+import pickle
+import random
 import sys
 import weakref
+import zlib
 from collections.abc import Callable
 from typing import Any, TypeGuard
 
@@ -36,6 +39,15 @@ def is_hooked(tensor: torch.Tensor) -> bool:
 def held_by_optimizers(here: Recording) -> list[torch.Tensor]:
     """What two hold stands there twice."""
     return [parameter for optimizer in here.made for parameter in parameters_of(optimizer)]
+
+
+def of_generators() -> dict[str, int]:
+    """A hash of the state of each that is not torch's."""
+    held = {"random": random.getstate()}
+    numpy = sys.modules.get("numpy.random")
+    if numpy is not None:
+        held["numpy.random"] = numpy.get_state(legacy=False)
+    return {name: zlib.crc32(pickle.dumps(state)) for name, state in held.items()}
 
 
 def state_of(optimizer: Any) -> list[dict[str, Any]]:

@@ -270,6 +270,8 @@ def update_ended(here: Recording, optimizer: Any, _arguments: Any, _options: Any
     own = optimizer_of(here, optimizer)
     own.set_rates([float(group.get("lr") or 0) for group in optimizer.param_groups])
     outside.look_at_averages()
+    if here.rank.looks_at_generators():
+        here.rank.generators(states.of_generators())
     here.rank.update_ended(own)
 
 

@@ -334,6 +334,9 @@ PYBIND11_MODULE(_extension, module) {
           "update_begins",
           [](Rank& rank, Optimizer& of) { rank.recorder().update_begins(*of.optimizer); },
           Unlocked())
+      .def("looks_at_generators",
+           [](Rank& rank) { return rank.recorder().probes().looks_at_generators(); })
+      .def("generators", of_probes(&record::Probes::generators), Unlocked())
       .def(
           "update_ended",
           [](Rank& rank, Optimizer& of) { rank.recorder().update_ended(*of.optimizer); },

@@ -12,6 +12,7 @@ import linecache
 import os
 import pathlib
 import pickle
+import random
 import signal
 import sys
 import tempfile
@@ -19,6 +20,7 @@ import unittest
 import unittest.mock
 import weakref
 
+import numpy
 import package
 
 sys.path.insert(0, str(package.FOLDER))
@@ -62,6 +64,8 @@ class Rank:
 
     def probes(self):
         return True
+
+    looks_at_generators = probes
 
     def settings(self, of, told):
         if told:
@@ -138,6 +142,17 @@ class Hooks(unittest.TestCase):
         self.assertNotIn("update_ended", rank.told)
         torch.optim.SGD([parameter], lr=0.1).step()
         self.assertIn("update_ended", rank.told)
+
+    def test_pythons_and_numpys_generators_are_told_with_an_update(self):
+        rank = self.here.begin(0, 2)
+        optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.1)
+        for draw in (lambda: None, random.random, numpy.random.rand, lambda: None):
+            draw()
+            optimizer.step()
+        told = [states for (states,) in rank.calls["generators"]]
+        self.assertEqual([set(states) for states in told], [{"random", "numpy.random"}] * 4)
+        changed = [[name for name in before if before[name] != after[name]] for before, after in zip(told, told[1:])]
+        self.assertEqual(changed, [["random"], ["numpy.random"], []])
 
     def test_a_loader_that_trains_is_told_with_its_sampler(self):
         rank = self.here.begin(0, 2)

@@ -188,6 +188,14 @@ void Probes::updated(const torch::optim::Optimizer& optimizer) {
   impl_->end_step();
 }
 
+bool Probes::looks_at_generators() const {
+  return impl_ && impl_->looks_at_generators();
+}
+
+void Probes::generators(const std::map<std::string, std::uint64_t>& hashes) {
+  if (impl_) impl_->generators = hashes;
+}
+
 void Probes::updated_unseen() {
   if (!impl_) return;
   if (impl_->values_wanted()) impl_->record_local_gradients();

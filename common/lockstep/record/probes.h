@@ -22,6 +22,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -133,6 +134,10 @@ class Probes {
   // After backward and every reduction, before the optimizer. Also tells whether anything has changed the parameters
   // since the last update, if that one's were recorded.
   void gradients_ready();
+  // Random generators beside torch's that the program may draw from, and hashes of their states. To be told right before
+  // updated(), where it looks at them.
+  bool looks_at_generators() const;
+  void generators(const std::map<std::string, std::uint64_t>& hashes);
   // After it: the learning rates, parameters and buffers, and once the optimizer's Settings. The step advances;
   // where a Recorder listens, also with each update of the others that join() takes this rank through. On a step that
   // is not probed, the parameters are recorded later, at pass_end("train"), forward(false), a checkpoint's

@@ -190,16 +190,25 @@ class Probes::Impl {
     const auto step = writer->step();
     const bool seen = values_wanted();
     unseen_update = seen ? std::nullopt : std::optional(step);
-    if (seen) {
-      record_parameters();
-      writer->record(random_state(parameters));
-    } else if (probed.has(step + 1)) {
-      writer->record(random_state(parameters));  // what the next step begins with
-    }
+    if (seen) record_parameters();
+    if (looks_at_generators()) record_generators();
+    generators.clear();
     begin_step();
     held.updated();
     buffers_moved = true;
     writer->set_step(step + 1);
+  }
+
+  // After a step, and as what the next one begins with.
+  bool looks_at_generators() const { return values_wanted() || probed.has(writer->step() + 1); }
+
+  void record_generators() {
+    auto state = random_state(parameters);
+    for (const auto& [name, hash] : generators) {
+      state.generators.push_back(name);
+      state.hashes.push_back(hash);
+    }
+    writer->record(std::move(state));
   }
 
   void record_end() {
@@ -262,6 +271,7 @@ class Probes::Impl {
   std::int64_t sent_in = -1;                           // the step
   bool buffers_moved = false;  // an update has passed since the last evaluation, or the first
   std::set<const torch::optim::Optimizer*> optimizers;  // whose settings were recorded
+  std::map<std::string, std::uint64_t> generators;      // beside torch's, with hashes
   std::vector<std::string> buffer_names;
   std::vector<at::Tensor> parameters, buffers;
   std::unordered_map<const at::TensorImpl*, std::size_t> places;  // of the parameters
