@@ -149,6 +149,15 @@ TEST(Ledger, ASampleThatAnEvaluationDrawsTwiceIsLeftOpen) {
 
 // ---- two readings ----
 
+TEST(Ledger, ALossWhoseGradientIsAddedTwiceIsLeftOpen) {
+  const auto line =
+      line_of(ledger_of(with({trace::LossAgain{1}, trace::LossAgain{1}}, 1, Job(2).run())),
+              Equation::loss_weights);
+  EXPECT_EQ(line.standing, Standing::open);
+  EXPECT_EQ(line.step, 1);
+  EXPECT_NE(line.reason.find("1 earlier backward"), std::string::npos) << line.reason;
+}
+
 TEST(Ledger, ASumOfGradientsIsLeftOpen) {
   Job job(2);
   job.declares_mean = false;

@@ -267,6 +267,35 @@ TEST(Recorder, WithoutAnEngineTheOptimizersParametersAreTheModel) {
               ElementsAre("no-gradient-sync"));
 }
 
+// The losses of two batches are added up, and a backward starts from the first one and from the sum.
+TEST(Recorder, ALossThatIsInAnEarlierBackwardTooIsTold) {
+  enum class Between { nothing, clear, detach };
+  const auto adding = [](Between between) {
+    return [between](const ProcessGroupPtr& group, const TensorData& data) {
+      auto net = seeded(3, [] { return Mlp(12, 24, 4); });
+      SGD optimizer(net->parameters(), 0.05);
+      const auto batches = sampler_of(group).batches(kBatch);
+      const auto loss = [&](std::size_t i) {
+        const auto batch = take(data, batches.at(i));
+        return cross_entropy(net->forward(batch.inputs), batch.targets).mean();
+      };
+      auto first = loss(0);
+      first.backward({}, /*retain_graph=*/true);
+      if (between == Between::clear) optimizer.zero_grad();
+      if (between == Between::detach) first = first.detach();
+      (first + loss(1)).backward();
+      optimizer.step();
+      loss(2).backward();
+      optimizer.step();
+    };
+  };
+  const auto told = record(adding(Between::nothing));
+  ASSERT_THAT(all<trace::LossAgain>(told.ranks[1]), SizeIs(1));
+  EXPECT_EQ(told.ranks[1].all<trace::LossAgain>().front().step, 0);
+  for (const auto between : {Between::clear, Between::detach})
+    EXPECT_THAT(all<trace::LossAgain>(record(adding(between)).ranks[1]), SizeIs(0));
+}
+
 // What was recorded of two models, one after the other.
 std::vector<trace::Parameters> of_two_models(const trace::Trace& trace) {
   EXPECT_THAT(all<trace::Model>(trace.ranks[0]), SizeIs(2));

@@ -74,6 +74,15 @@ Maybe clipped_sum(const Run& run) {
                  "the norm is made for a sum", gradient_steps(run).front().step};
 }
 
+Maybe added_again(const Run& run) {
+  for (const auto& [step, told] : by_step<trace::LossAgain>(run))
+    return Reading{"a backward starts from a loss that contains the one of " +
+                       plural(told.front()->earlier, "earlier backward") +
+                       " of the same update: that one's gradient is added once more",
+                   "it is meant to weigh more", step};
+  return {};
+}
+
 // The steps' first inputs are given once more, one after another.
 Maybe same_rows_again(const Run& run) {
   constexpr std::size_t kFewest = 8;
@@ -254,6 +263,7 @@ constexpr std::pair<Equation, Maybe (*)(const Run&)> kReadings[] = {
     {Equation::modes, evaluated_in_training_mode},
     {Equation::random_numbers, same_seeds_of_workers},
     {Equation::random_numbers, drawn_from_one_state},
+    {Equation::loss_weights, added_again},
     {Equation::loss_weights, unequal_weights},
     {Equation::mean_gradient, own_gradients},
     {Equation::clipped_once, clipped_sum},

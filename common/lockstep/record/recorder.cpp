@@ -269,6 +269,7 @@ void Recorder::gradients_ready() {
 void Recorder::end_step() {
   gradients_told_ = false;
   losses_.clear();
+  roots_.clear();
   samples_.step_ended();
 }
 

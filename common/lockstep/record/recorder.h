@@ -127,6 +127,7 @@ class Recorder final : public Observer {
   void look_for_update();
   void note_parameters(const at::Tensor& root);
   void look_at_graph_of(const at::Tensor& root);
+  void look_for_earlier(const at::Tensor& root);
   void tell_untrained();
   void gradients_ready();  // once a step
   void end_step();
@@ -150,6 +151,7 @@ class Recorder final : public Observer {
   bool inputs_are_told_ = false;    // of a model that no engine has wrapped
   SteadySettings steady_settings_;  // of losses
   GraphCuts cuts_;
+  std::vector<std::weak_ptr<torch::autograd::Node>> roots_;  // of this update's backwards
   UntrainedLeaves untrained_;
 };
 

@@ -32,7 +32,10 @@ void Recorder::backward(const at::Tensor& root) {
     if (!losses.empty()) probes_.loss(root, losses.size() == 1 ? losses.front() : at::cat(losses));
     const bool looks = probes_.looks_at_values(), told = !losses.empty() && looks;
     cuts_.backward(root, probes_);
-    if (looks) look_at_graph_of(root);
+    if (looks) {
+      look_for_earlier(root);
+      look_at_graph_of(root);
+    }
     if (!told && (root.is_cpu() || looks) && root.is_floating_point())
       probes_.tell(trace::Backward{root.item<double>()});
   });
@@ -99,6 +102,20 @@ void Recorder::look_at_graph_of(const at::Tensor& root) {
       probes_.tell(input_of(ends.inputs[i], static_cast<std::int64_t>(i)));
   std::erase_if(ends.leaves, [&](const at::Tensor& leaf) { return model_.knows(leaf); });
   untrained_.look(writer_->step(), ends.leaves);
+}
+
+void Recorder::look_for_earlier(const at::Tensor& root) {
+  constexpr std::size_t kMost = 64;
+  const auto is_in_it = [&](const auto& earlier) {
+    const auto node = earlier.lock();
+    return node && leads_to(root, node.get(), kMostGraphNodes);
+  };
+  if (const auto earlier = std::ranges::count_if(roots_, is_in_it); earlier > 0) {
+    const auto has_gradient = [](const at::Tensor& each) { return is_not_zero(each.grad()); };
+    if (std::ranges::any_of(model_.parameters(), has_gradient))
+      probes_.tell(trace::LossAgain{earlier});
+  }
+  if (root.grad_fn() && roots_.size() < kMost) roots_.push_back(root.grad_fn());
 }
 
 void Recorder::tell_untrained() {

@@ -281,4 +281,15 @@ struct GradientCleared {
   }
 };
 
+// A backward starts from a loss that contains one from which an earlier backward of this update started, and whose
+// gradients are still there: they are added once more.
+struct LossAgain {
+  static constexpr const char* kName = "loss_again";
+  std::int64_t earlier = 0;  // such backwards
+  template <class V>
+  void visit(V& v) {
+    v("earlier", earlier);
+  }
+};
+
 }  // namespace lockstep::trace
