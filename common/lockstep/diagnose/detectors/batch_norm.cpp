@@ -4,6 +4,7 @@
 #include <lockstep/diagnose/evidence.h>
 #include <lockstep/diagnose/gradients.h>
 #include <lockstep/diagnose/layers.h>
+#include <lockstep/diagnose/tolerance.h>
 
 #include <algorithm>
 #include <optional>
@@ -274,7 +275,7 @@ Verdict buffers_not_synced(const Run& run) {
   if (auto order = other_order(run)) return found(std::move(*order));
   for (const auto& [step, replicas] : of_all_ranks(run, evaluated_statistics)) {
     const auto distance = spread_of(replicas).distance;
-    if (distance == 0 || !are_equal_after(run, step - 1)) continue;
+    if (distance <= kReplicaTolerance || !are_equal_after(run, step - 1)) continue;
     return found(
         {.ranks = run.numbers,
          .step = step,
