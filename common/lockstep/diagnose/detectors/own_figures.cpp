@@ -21,7 +21,7 @@ std::vector<Detector> own_figures_detectors() {
       // without a phase, which C++ leaves where a program reads a mean; and of every rank. Rule: after the last update,
       // or after a pass over the data, each rank's model is given other samples, or each reads another mean, and no
       // collective follows before training goes on, nor in a later evaluation. Not fooled by ranks that all evaluate
-      // the same samples, in whatever order, by one that evaluates alone, by a barrier, by what
+      // the same samples, in whatever order, by one that evaluates alone, by a barrier or what one rank sends, by what
       // DistributedDataParallel calls in a forward, nor by ranks that read their own means beside that of all.
       {.slug = "evaluation-not-reduced",
        .equation = Equation::joined_figures,
@@ -60,8 +60,9 @@ bool are_of_forward(const std::vector<trace::Event>& events, std::size_t after) 
   return after < events.size() && events[after].is<trace::Forward>();
 }
 
+// What one rank sends to the others is of its own share, too.
 bool joins(const trace::Collective& call) {
-  return call.op != "barrier";
+  return call.op != "barrier" && call.op != "broadcast" && call.op != "scatter";
 }
 
 OwnEvaluations evaluations_of(const trace::ParticipantTrace& rank) {
