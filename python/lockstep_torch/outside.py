@@ -161,6 +161,20 @@ def is_called(here: Recording, module: Any, _inputs: Any, _named: Any) -> None:
         here.outside[module] = None
         tell(here, type(module).__name__, looking.parameters_in(module))
         tell(here, f"buffers of {type(module).__name__}", looking.buffers_in(module))
+        if all(one.grad is None for _, one in looking.parameters_in(module)) and any(
+                part.training and moves(part) for _, part in looking.parts_of(module)):
+            here.rank.outside_in_training(type(module).__name__)
+
+
+def moves(layer: Any) -> bool:
+    """Of torch's: in training mode it draws, or keeps statistics."""
+    if looking.is_a(layer, torch.nn.modules.batchnorm._NormBase):
+        return bool(layer.track_running_stats)
+    drops = looking.is_a(layer, torch.nn.modules.dropout._DropoutNd)
+    if not drops and not looking.is_a(layer, torch.nn.RNNBase, torch.nn.MultiheadAttention):
+        return False
+    rate = layer.p if drops else layer.dropout
+    return isinstance(rate, (int, float)) and rate > 0
 
 
 @listens("what the model is given")

@@ -409,6 +409,7 @@ PYBIND11_MODULE(_extension, module) {
       .def("workers", telling<trace::Workers, std::int64_t>(), Unlocked())
       .def("schedule_twins", telling<trace::ScheduleTwins, std::string, std::int64_t>(), Unlocked())
       .def("own_tensors_loaded", telling<trace::OwnTensorsLoaded, std::string>(), Unlocked())
+      .def("outside_in_training", telling<trace::OutsideInTraining, std::string>(), Unlocked())
       .def("checkpoint_without_gradient", telling<trace::CheckpointWithoutGradient>(), Unlocked())
       .def(
           "moving",

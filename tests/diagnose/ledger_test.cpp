@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <lockstep/diagnose/detector.h>
 #include <lockstep/diagnose/diagnose.h>
+#include <lockstep/diagnose/gradients.h>
 
 #include <algorithm>
 #include <functional>
@@ -149,6 +150,29 @@ TEST(Ledger, ASampleThatAnEvaluationDrawsTwiceIsLeftOpen) {
 
 // ---- two readings ----
 
+// As where each rank's optimizer has the parameters that it owns, and sends them to the others.
+TEST(Ledger, PartsOfAModelAreNotComparedAndTheirDataAre) {
+  Job job(2);
+  job.has_engine = false;
+  job.order = [](int, int pass) { return permutation(101, pass); };
+  auto trace = job.run();
+  for (auto [step, model] : each<trace::Model>(trace.ranks[1])) model.shapes[0] = {6};
+  for (auto& rank : trace.ranks)
+    for (std::int64_t step = 0; step <= rank.all<trace::Update>().back().step; ++step)
+      for (const int root : {0, 1})
+        record(rank, step, call(2 * step + root, "0", "broadcast", root, 1000));
+  for (auto [step, parameters] : each<trace::Parameters>(trace.ranks[1]))
+    parameters.values[0] = summarize(draw_values(3, 3, step))[0];
+  const auto ledger = ledger_of(trace);
+  for (const auto equation :
+       {Equation::equal_start, Equation::mean_gradient, Equation::equal_after}) {
+    const auto& line = line_of(ledger, equation);
+    EXPECT_EQ(line.standing, Standing::open) << line.evidence;
+    EXPECT_EQ(line.reason, diagnose::kOtherShapes);
+  }
+  EXPECT_EQ(line_of(ledger, Equation::own_samples).standing, Standing::broken);
+}
+
 TEST(Ledger, ALossWhoseGradientIsAddedTwiceIsLeftOpen) {
   const auto line =
       line_of(ledger_of(with({trace::LossAgain{1}, trace::LossAgain{1}}, 1, Job(2).run())),
@@ -156,6 +180,15 @@ TEST(Ledger, ALossWhoseGradientIsAddedTwiceIsLeftOpen) {
   EXPECT_EQ(line.standing, Standing::open);
   EXPECT_EQ(line.step, 1);
   EXPECT_NE(line.reason.find("1 earlier backward"), std::string::npos) << line.reason;
+}
+
+TEST(Ledger, ATeacherInTrainingModeIsLeftOpen) {
+  const trace::OutsideInTraining called{"Teacher"};
+  const auto line = line_of(ledger_of(with({called, called}, 1, Job(2).run())), Equation::modes);
+  EXPECT_EQ(line.standing, Standing::open);
+  EXPECT_EQ(line.step, 1);
+  EXPECT_NE(line.reason.find("Teacher, which no optimizer trains"), std::string::npos)
+      << line.reason;
 }
 
 TEST(Ledger, ASumOfGradientsIsLeftOpen) {

@@ -248,6 +248,11 @@ TEST_P(Setup, InputsOfMuchSmallerBatchesOnOneRankAreAdvice) {
   record(weighed.ranks[1], 0, trace::Loss{.backward_value = 1, .sum = 4, .count = 4});
   EXPECT_EQ(state(weighed, "inputs-differ"), State::clean);
 
+  auto counted = job(unequal(4));
+  for (auto& rank : counted.ranks)
+    for (int step = 0; step < 4; ++step) record(rank, step, trace::LossDivisors{{10}});
+  EXPECT_EQ(state(counted, "inputs-differ"), State::clean);
+
   auto in_two_forwards = job(unequal(8));
   std::vector<std::pair<std::int64_t, trace::Input>> again;
   for (auto [step, input] : each<trace::Input>(in_two_forwards.ranks[1]))
@@ -339,6 +344,24 @@ TEST_P(Setup, InputsThatAreTheSameOnAllRanksAreNamed) {
   expect_nothing(fed([](int rank, int step) { return images(step, step == 3 ? 0.01 * rank : 0); }));
   const auto apart = without<trace::Engine>(without<trace::LocalGradients>(fed(same)));
   EXPECT_EQ(state(apart, "same-inputs"), State::not_triggered);
+}
+
+TEST_P(Setup, AnInputThatIsTheSameOnAllRanksBesideOneThatIsNotIsLeftOpen) {
+  const auto reason = [&](double by_rank) {
+    auto trace = fed([](int rank, int step) { return images(step, 0.01 * rank); });
+    for (auto& rank : trace.ranks)
+      for (int step = 0; step < 4; ++step) {
+        auto times = images(step, by_rank * rank.participant.rank);
+        times.index = 1;
+        record(rank, step, times);
+      }
+    const auto line = diagnose::diagnose(trace).ledger.at(
+        static_cast<std::size_t>(diagnose::Equation::random_numbers));
+    EXPECT_EQ(line.standing, diagnose::Standing::open);
+    return line.reason;
+  };
+  EXPECT_NE(reason(0).find("input 1 of the model is the same on all ranks"), std::string::npos);
+  EXPECT_EQ(reason(0.01).find("input 1"), std::string::npos);
 }
 
 TEST_P(Setup, InputsThatAreConstantOnOneRankAreAdvice) {

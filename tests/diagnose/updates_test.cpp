@@ -65,6 +65,30 @@ TEST_P(Updates, FewerOnOneRankWithAsManyBatchesAreNamed) {
             std::string::npos);
 }
 
+// The collectives go on in step, and rank 1 leaves out update 5.
+TEST_P(Updates, ThatARankLeavesOutAreNamedByTheCollectivesBehindThem) {
+  auto trace = Job(GetParam()).run();
+  for (auto& rank : trace.ranks) {
+    std::vector<trace::Event> events;
+    std::int64_t made = 0;
+    for (const auto& event : rank.events) {
+      if (event.is<trace::Update>()) {
+        auto reduction = event;
+        reduction.payload = call(++made, "w", "allreduce", -1, 9);
+        reduction.left_ns = 1;
+        events.push_back(reduction);
+      }
+      if (rank.participant.rank == 1 && event.is<trace::Update>() && event.step == 5) continue;
+      events.push_back(event);
+      if (rank.participant.rank == 1 && made > 5) --events.back().step;
+    }
+    rank.events = std::move(events);
+  }
+  expect_only(trace, "update-differs", {1}, 5);
+  EXPECT_NE(evidence(trace).find("rank 1 left out an update"), std::string::npos)
+      << evidence(trace);
+}
+
 TEST_P(Updates, WithoutAnEngineDifferOnceTheGradientIsOneOnAllRanks) {
   auto trace = without<trace::Engine>(Job(GetParam()).run());
   for (auto [step, update] : each<trace::Update>(trace.ranks[1])) update.lr = {0.2};

@@ -1,5 +1,6 @@
 #include <lockstep/diagnose/averaging.h>
 #include <lockstep/diagnose/gradients.h>
+#include <lockstep/diagnose/pairing.h>
 #include <lockstep/diagnose/tolerance.h>
 
 #include <algorithm>
@@ -8,91 +9,6 @@
 #include <numeric>
 
 namespace lockstep::diagnose {
-
-std::optional<Vector> vector_of(const std::vector<trace::Summary>& values) {
-  Vector vector;
-  vector.reserve(values.size() * trace::kSketch);
-  bool any = false;
-  for (const auto& value : values) {
-    any = any || !value.sketch.empty();
-    for (int i = 0; i < trace::kSketch; ++i) {
-      const bool has = static_cast<std::size_t>(i) < value.sketch.size();
-      vector.push_back(has ? value.sketch[static_cast<std::size_t>(i)] : 0.0);
-      if (!std::isfinite(vector.back())) return std::nullopt;
-    }
-  }
-  if (!any) return std::nullopt;
-  return vector;
-}
-
-Vector mean(const std::vector<Vector>& vectors, const std::vector<double>& weights) {
-  const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
-  Vector result(vectors.front().size(), 0.0);
-  for (std::size_t v = 0; v < vectors.size(); ++v)
-    for (std::size_t i = 0; i < result.size(); ++i) result[i] += vectors[v][i] * (weights[v] / sum);
-  return result;
-}
-
-Vector mean(const std::vector<Vector>& vectors) {
-  return mean(vectors, std::vector<double>(vectors.size(), 1.0));
-}
-
-Vector minus(const Vector& a, const Vector& b) {
-  Vector result(a);
-  for (std::size_t i = 0; i < result.size(); ++i) result[i] -= b[i];
-  return result;
-}
-
-Vector times(double factor, Vector vector) {
-  for (auto& value : vector) value *= factor;
-  return vector;
-}
-
-double dot(const Vector& a, const Vector& b) {
-  return std::inner_product(a.begin(), a.end(), b.begin(), 0.0);
-}
-
-double norm(const Vector& vector) {
-  return std::sqrt(dot(vector, vector));
-}
-
-double norm_of(const std::vector<trace::Summary>& values) {
-  double square = 0;
-  for (const auto& value : values) square += value.norm * value.norm;
-  return std::sqrt(square);
-}
-
-double distance(const Vector& a, const Vector& b) {
-  if (a.size() != b.size()) return 1;
-  const double scale = std::max(norm(a), norm(b));
-  return scale == 0 ? 0 : norm(minus(a, b)) / scale;
-}
-
-bool are_alike(const trace::Summary& a, const trace::Summary& b) {
-  if (a.hash == b.hash && a.norm == b.norm) return true;
-  // Of two that are not finite nothing can be told; one alone has left the other.
-  if (std::isfinite(a.norm) != std::isfinite(b.norm)) return false;
-  if (!std::isfinite(a.norm)) return true;
-  if (std::abs(a.norm - b.norm) > kReplicaTolerance * std::max(a.norm, b.norm)) return false;
-  if (a.sketch.size() != b.sketch.size()) return false;
-  double square = 0;
-  for (std::size_t i = 0; i < a.sketch.size(); ++i)
-    square += (a.sketch[i] - b.sketch[i]) * (a.sketch[i] - b.sketch[i]);
-  // The mean square of the projections of a difference estimates its squared norm.
-  return std::sqrt(square / trace::kSketch) <= kReplicaTolerance * std::max(a.norm, b.norm);
-}
-
-int first_difference(const std::vector<trace::Summary>& a, const std::vector<trace::Summary>& b) {
-  if (a.size() != b.size()) return static_cast<int>(std::min(a.size(), b.size()));
-  for (std::size_t i = 0; i < a.size(); ++i)
-    if (!are_alike(a[i], b[i])) return static_cast<int>(i);
-  return -1;
-}
-
-bool are_identical(const std::vector<trace::Summary>& a, const std::vector<trace::Summary>& b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
-                    [](const auto& x, const auto& y) { return x.hash == y.hash; });
-}
 
 namespace {
 
@@ -103,18 +19,41 @@ double norm_at(const std::vector<trace::Summary>& values, int tensor) {
   return std::isfinite(values[at].norm) ? values[at].norm : -1;
 }
 
+// From each of these steps on, whether all ranks that have recorded a model by then have parameters of the same shapes.
+using Layouts = std::map<std::int64_t, bool>;
+Layouts find_layouts(const Run& run) {
+  std::map<std::int64_t, std::map<std::size_t, const trace::Model*>> begun;
+  for (std::size_t r = 0; r < run.ranks.size(); ++r)
+    for (const auto& at : run.ranks[r]->latest<trace::Model>()) begun[at.step][r] = at.event;
+  Layouts layouts;
+  std::map<std::size_t, const trace::Model*> models;
+  for (const auto& [step, of_ranks] : begun) {
+    for (const auto& [rank, model] : of_ranks) models[rank] = model;
+    layouts[step] = std::ranges::all_of(models, [&](const auto& of_rank) {
+      return of_rank.second->shapes == models.begin()->second->shapes;
+    });
+  }
+  return layouts;
+}
+
 ReplicasByStep find_replicas(const Run& run) {
   ReplicasByStep steps;
   for (const auto& [step, ranks] : by_step<trace::Parameters>(run)) {
     const auto count = ranks.front()->values.size();
     const bool of_one_model = std::all_of(
         ranks.begin(), ranks.end(), [&](const auto* rank) { return rank->values.size() == count; });
-    if (of_one_model) steps[step] = replicas_of(ranks);
+    if (of_one_model && have_one_layout(run, step)) steps[step] = replicas_of(ranks);
   }
   return steps;
 }
 
 }  // namespace
+
+bool have_one_layout(const Run& run, std::int64_t step) {
+  const auto& layouts = run.once(find_layouts);
+  const auto next = layouts.upper_bound(step);
+  return next == layouts.begin() || std::prev(next)->second;
+}
 
 const ReplicasByStep& replicas_by_step(const Run& run) {
   return run.once(find_replicas);
@@ -167,18 +106,6 @@ std::vector<Vector> means_of(const GradientStep& step) {
 }
 
 }  // namespace
-
-double angle(const Vector& a, const Vector& b) {
-  if (a.size() != b.size()) return 1;
-  const double square = dot(b, b), factor = dot(a, b);
-  if (square == 0 || factor <= 0) return distance(a, b);
-  return distance(a, times(factor / square, b));
-}
-
-bool all_near(const std::vector<Vector>& vectors, const Vector& target, double tolerance) {
-  return std::all_of(vectors.begin(), vectors.end(),
-                     [&](const Vector& v) { return distance(v, target) <= tolerance; });
-}
 
 bool is_unreduced(const GradientStep& step) {
   bool whole = true;  // not clipped, or scaled
@@ -233,8 +160,10 @@ std::vector<GradientStep> find_gradient_steps(const Run& run) {
       if (const auto vector = vector_of(event->values)) steps[step].reduced.push_back(*vector);
   }
   std::vector<GradientStep> whole;
+  const auto& left_out = update_skipped(run);
+  if (left_out) steps.erase(steps.lower_bound(left_out->step), steps.end());
   for (auto& [number, step] : steps)
-    if (!broken[number] && is_whole(step, run)) {
+    if (!broken[number] && is_whole(step, run) && have_one_layout(run, number)) {
       leave_out_what_no_backward_gave(step);
       step.means = means_of(step);
       whole.push_back(std::move(step));
@@ -383,7 +312,7 @@ bool average_models(const Run& run) {
 
 bool train_one_model(const Run& run) {
   return has_ddp(run) || run.once(have_one_gradient) || run.once(average_models) ||
-         run.once(are_averaged);
+         run.once(are_averaged) || run.once(send_their_parts);
 }
 
 bool declares_mean_loss(const Run& run) {

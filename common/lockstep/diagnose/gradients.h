@@ -1,8 +1,9 @@
-// Recorded gradients and parameters, compared by their projections.
+// Recorded gradients and parameters of all ranks.
 #pragma once
 
 #include <lockstep/diagnose/cuts.h>
 #include <lockstep/diagnose/evidence.h>
+#include <lockstep/diagnose/vectors.h>
 
 #include <cstdint>
 #include <map>
@@ -10,34 +11,6 @@
 #include <vector>
 
 namespace lockstep::diagnose {
-
-// A set of tensors as one vector: their projections, one after another. It adds and scales as the
-// tensors do.
-using Vector = std::vector<double>;
-
-// Nothing when no tensor has a sketch (no gradient), or a value is not finite.
-std::optional<Vector> vector_of(const std::vector<trace::Summary>& values);
-Vector mean(const std::vector<Vector>& vectors, const std::vector<double>& weights);
-Vector mean(const std::vector<Vector>& vectors);  // each weighs the same
-Vector minus(const Vector& a, const Vector& b);
-Vector times(double factor, Vector vector);
-double dot(const Vector& a, const Vector& b);
-double norm(const Vector& vector);  // Euclidean
-// Of the tensors as one, from the norm of each.
-double norm_of(const std::vector<trace::Summary>& values);
-// |a - b| over the larger of |a| and |b|; 0 for two zeros, 1 for different lengths.
-double distance(const Vector& a, const Vector& b);
-// The same to the multiple of b that lies nearest to a: 0 where a = c b for some c > 0.
-double angle(const Vector& a, const Vector& b);
-// Each lies within `tolerance` of the target.
-bool all_near(const std::vector<Vector>& vectors, const Vector& target, double tolerance);
-
-// Within kReplicaTolerance.
-bool are_alike(const trace::Summary& a, const trace::Summary& b);
-// The first tensor in which two replicas are not; -1 = none.
-int first_difference(const std::vector<trace::Summary>& a, const std::vector<trace::Summary>& b);
-// Equal to the bit.
-bool are_identical(const std::vector<trace::Summary>& a, const std::vector<trace::Summary>& b);
 
 // Every rank's parameters at one point.
 using Replicas = std::vector<const std::vector<trace::Summary>*>;
@@ -48,8 +21,12 @@ Replicas replicas_of(const std::vector<const T*>& ranks) {
   for (const auto* rank : ranks) replicas.push_back(&rank->values);
   return replicas;
 }
-// By the update that they were recorded after (-1: before the first), where all ranks recorded equally many. Where they
-// did not, a rank recorded another model, such as a teacher that it trained before.
+// Whether the ranks' parameters have the same shapes at this step. Else they hold parts of a model, or one of them records
+// another model, such as a teacher that it trained before; values of theirs are not compared.
+bool have_one_layout(const Run& run, std::int64_t step);
+inline constexpr const char* kOtherShapes = "the ranks' parameters have other shapes";
+
+// By the update that they were recorded after (-1: before the first), where have_one_layout.
 using ReplicasByStep = std::map<std::int64_t, Replicas>;
 const ReplicasByStep& replicas_by_step(const Run& run);
 
@@ -111,7 +88,8 @@ struct GradientStep {
 };
 inline constexpr const char* kNoGradients = "no step has every rank's local and reduced gradients";
 
-// Steps of which anything needed is missing are left out; all of them where a rank left no trace.
+// Steps of which anything needed is missing are left out; all of them where a rank left no trace; and those from an update
+// on that some rank left out.
 const std::vector<GradientStep>& gradient_steps(const Run& run);
 
 // Every rank goes by its own gradient: reduced = local on each, or a multiple of it (clipped), and not all
@@ -144,7 +122,8 @@ const std::vector<Scales>& scales(const Run& run);
 // DistributedDataParallel took the parameters over, on every rank.
 bool has_ddp(const Run& run);
 // The ranks are replicas of one model: has_ddp; or in some step their local gradients differ and the reduced ones do
-// not; or they begin with equal parameters, and reduce as many numbers later on; or are_averaged (averaging.h).
+// not; or they begin with equal parameters, and reduce as many numbers later on; or are_averaged
+// or send_their_parts (averaging.h).
 bool train_one_model(const Run& run);
 inline constexpr const char* kNotOneModel = "no sign that these ranks train one model";
 

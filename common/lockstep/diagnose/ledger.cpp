@@ -47,6 +47,9 @@ Looked samples(const Run& run) {
 
 Looked looked_at(const Run& run, Equation equation) {
   const auto updates = most<trace::Update>(run);
+  const auto or_other_shapes = [&](const char* missing) {
+    return have_one_layout(run, updates) ? missing : kOtherShapes;
+  };
   switch (equation) {
     case Equation::one_job:
       return {.at = static_cast<std::int64_t>(run.ranks.size()),
@@ -56,7 +59,8 @@ Looked looked_at(const Run& run, Equation equation) {
     case Equation::equal_start:
       return {.at = replicas_by_step(run).count(-1) > 0 ? 1 : 0,
               .noun = "model",
-              .missing = "the parameters before the first update were not recorded on all ranks"};
+              .missing = or_other_shapes(
+                  "the parameters before the first update were not recorded on all ranks")};
     case Equation::equal_settings:
       return {.at = most<trace::Settings>(run),
               .noun = "option group",
@@ -90,7 +94,7 @@ Looked looked_at(const Run& run, Equation equation) {
       return {.at = static_cast<std::int64_t>(gradient_steps(run).size()),
               .noun = "update",
               .of = updates,
-              .missing = updates > 0 ? kNoGradients : kUpdatesMissing};
+              .missing = updates > 0 ? or_other_shapes(kNoGradients) : kUpdatesMissing};
     case Equation::clipped_once:
       return {.at = most<trace::Clip>(run), .noun = "clipping", .idle = "no gradient was clipped"};
     case Equation::rates:
@@ -101,7 +105,8 @@ Looked looked_at(const Run& run, Equation equation) {
       return {.at = static_cast<std::int64_t>(replicas.size() - replicas.count(-1)),
               .noun = "update",
               .of = updates,
-              .missing = updates > 0 ? "no step has every rank's parameters after an update"
+              .missing = updates > 0 ? or_other_shapes(
+                                           "no step has every rank's parameters after an update")
                                      : kUpdatesMissing};
     }
     case Equation::buffers:

@@ -147,6 +147,16 @@ Maybe evaluated_in_training_mode(const Run& run) {
                  "dropout and statistics are meant to move there", first};
 }
 
+Maybe calls_another_in_training_mode(const Run& run) {
+  for (const auto& [step, told] : by_step<trace::OutsideInTraining>(run))
+    return Reading{
+        told.front()->holder +
+            ", which no optimizer trains, is called in training mode: its layers draw, or "
+            "go by the batch's statistics",
+        "that is meant, as of a teacher that is an average of the model", step};
+  return {};
+}
+
 // Some sample has other numbers in another pass, or on another rank.
 bool samples_vary(const Run& run) {
   std::map<std::int64_t, std::int64_t> seen;
@@ -261,10 +271,12 @@ constexpr std::pair<Equation, Maybe (*)(const Run&)> kReadings[] = {
     {Equation::new_order, same_order_again},
     {Equation::new_order, same_rows_again},
     {Equation::modes, evaluated_in_training_mode},
+    {Equation::modes, calls_another_in_training_mode},
     {Equation::random_numbers, same_seeds_of_workers},
     {Equation::random_numbers, drawn_from_one_state},
-    {Equation::loss_weights, added_again},
+    {Equation::random_numbers, given_alike},
     {Equation::loss_weights, unequal_weights},
+    {Equation::loss_weights, added_again},
     {Equation::mean_gradient, own_gradients},
     {Equation::clipped_once, clipped_sum},
     {Equation::rates, a_step_for_each_rank},

@@ -24,4 +24,7 @@ std::optional<Reading> reading_of(const Run& run, Equation equation);
 // The ranks train on other data, and draw the same random numbers for it (detectors/randomness.cpp).
 std::optional<Reading> drawn_from_one_state(const Run& run);
 
+// A tensor that the model is given is the same on all ranks, and another one is not (detectors/feeding.cpp).
+std::optional<Reading> given_alike(const Run& run);
+
 }  // namespace lockstep::diagnose

@@ -208,8 +208,8 @@ struct Parameters {
     v("values", values);
   }
 };
-// Right before an update, and when the group is left, where the parameters after the last update were recorded, or a call
-// came since that may make replicas equal: whether anything has changed them since then, and to what.
+// Right before an update, and when the group is left, where the parameters after the last update were recorded: whether
+// anything has changed them since then, and to what.
 struct BeforeUpdate {
   static constexpr const char* kName = "before_update";
   bool changed = false;
@@ -371,7 +371,7 @@ using Payload =
                  OutsideParameters, Rows, Backward, GradientCleared, Contents, LossDivisors,
                  OtherRows, RecordingEnd, GraphCut, StateTaken, Settings, LayerModes, RandomState,
                  EvaluationInput, Workers, ScheduleTwins, Untrained, OwnTensorsLoaded, AnotherModel,
-                 Moving, CheckpointWithoutGradient, LossAgain>;
+                 Moving, CheckpointWithoutGradient, LossAgain, OutsideInTraining>;
 
 // The number of a kind.
 template <class T, std::size_t I = 0>

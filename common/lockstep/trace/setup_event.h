@@ -63,7 +63,8 @@ struct LayerModes {
   bool operator==(const LayerModes&) const = default;
 };
 
-// The states of the random number generators, of the CPU and of the model's device: a hash of each.
+// The states of the random number generators, a hash of each: torch's of the CPU and of the model's device, and in a
+// Python job `random`'s and NumPy's global one.
 struct RandomState {
   static constexpr const char* kName = "random_state";
   std::vector<std::string> generators;  // by device
@@ -278,6 +279,17 @@ struct GradientCleared {
   template <class V>
   void visit(V& v) {
     v("parameter", parameter);
+  }
+};
+
+// A module that no optimizer trains, such as a teacher, is called by the training while it is in training mode and has
+// layers that draw, or that keep statistics.
+struct OutsideInTraining {
+  static constexpr const char* kName = "outside_in_training";
+  std::string holder;
+  template <class V>
+  void visit(V& v) {
+    v("holder", holder);
   }
 };
 

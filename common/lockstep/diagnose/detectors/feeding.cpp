@@ -1,7 +1,9 @@
 // What ranks that train one model are fed.
 #include <lockstep/diagnose/detector.h>
 #include <lockstep/diagnose/differences.h>
+#include <lockstep/diagnose/divisors.h>
 #include <lockstep/diagnose/gradients.h>
+#include <lockstep/diagnose/readings.h>
 
 #include <algorithm>
 #include <cmath>
@@ -172,6 +174,17 @@ std::map<std::int64_t, std::vector<std::int64_t>> samples_by_step(const Run& run
   return samples;
 }
 
+// In all steps whose losses' graphs tell, the ranks divide by the same, whatever number of samples each has.
+bool count_samples_alike(const Run& run) {
+  const auto& steps = divisors_by_step(run);
+  return !steps.empty() && std::ranges::all_of(steps, [](const auto& step) {
+    return std::ranges::all_of(step.second, [&](const auto& of_rank) {
+      return std::ranges::equal(of_rank, step.second.front(),
+                                [](double a, double b) { return are_close(a, b, 0.01); });
+    });
+  });
+}
+
 // Compares what most steps of each rank have: the last batch of an epoch may be smaller, and shares may differ by a few.
 // Where losses are told, other detectors know how they are weighed.
 std::optional<Finding> samples_of_a_step(const Run& run) {
@@ -179,7 +192,8 @@ std::optional<Finding> samples_of_a_step(const Run& run) {
   const bool losses_are_told =
       std::any_of(run.ranks.begin(), run.ranks.end(),
                   [](const auto* rank) { return !rank->template latest<trace::Loss>().empty(); });
-  if (samples.size() < kAgreeing || losses_are_told) return std::nullopt;
+  if (samples.size() < kAgreeing || losses_are_told || count_samples_alike(run))
+    return std::nullopt;
   std::vector<std::int64_t> usual;
   std::vector<std::string> texts;
   for (std::size_t r = 0; r < run.ranks.size(); ++r) {
@@ -195,7 +209,7 @@ std::optional<Finding> samples_of_a_step(const Run& run) {
   const auto [least, most] = std::minmax_element(usual.begin(), usual.end());
   if (*most - *least < 4 || 4 * *most < 5 * *least) return std::nullopt;
   auto finding = differs(run, "the number of samples of most steps", texts, samples.begin()->first);
-  if (finding) finding->evidence += "; the mean over the ranks counts each rank the same";
+  if (finding) finding->evidence += "; a mean over the ranks counts each rank the same";
   return finding;
 }
 
@@ -250,10 +264,15 @@ std::vector<Finding> inputs(const Run& run) {
   return findings;
 }
 
+using NumbersOfInput =
+    std::tuple<std::vector<std::int64_t>, std::string, double, double, double, double>;
+NumbersOfInput numbers_of(const trace::Input& input) {
+  return {input.shape, input.dtype, input.mean, input.deviation, input.least, input.greatest};
+}
+
 // The steps' inputs, in order: equal on all ranks, and of each step others than of the one before.
 std::vector<Finding> same_inputs(const Run& run) {
-  using Numbers = std::vector<
-      std::tuple<std::vector<std::int64_t>, std::string, double, double, double, double>>;
+  using Numbers = std::vector<NumbersOfInput>;
   std::map<std::int64_t, std::vector<Numbers>> steps;
   for (std::size_t r = 0; r < run.ranks.size(); ++r)
     for (const auto& at : run.ranks[r]->latest<trace::Input>()) {
@@ -261,8 +280,7 @@ std::vector<Finding> same_inputs(const Run& run) {
       if (input.index < 0 || input.index >= trace::Input::kOfAnother) continue;
       auto& ranks = steps[at.step];
       ranks.resize(run.ranks.size());
-      ranks[r].emplace_back(input.shape, input.dtype, input.mean, input.deviation, input.least,
-                            input.greatest);
+      ranks[r].push_back(numbers_of(input));
     }
   std::set<Numbers> different;
   for (const auto& [step, ranks] : steps) {
@@ -302,5 +320,36 @@ std::vector<Finding> same_gradients(const Run& run) {
                               " that were recorded: the ranks train on the same samples"}};
 }
 
+bool are_alike_on_ranks(const InputsOfSteps& steps) {
+  return std::ranges::all_of(steps, [](const auto& step) {
+    return std::ranges::all_of(step.second, [&](const auto* input) {
+      return numbers_of(*input) == numbers_of(*step.second.front());
+    });
+  });
+}
+
 }  // namespace
+
+std::optional<Reading> given_alike(const Run& run) {
+  std::optional<std::int64_t> alike, other;
+  std::int64_t first = 0;
+  for (const auto& [index, steps] : inputs_of(run)) {
+    if (index < 0 || index >= trace::Input::kOfAnother || steps.size() < kAgreeing) continue;
+    std::set<NumbersOfInput> different;
+    for (const auto& [step, ranks] : steps)
+      if (ranks.front()->deviation > 0) different.insert(numbers_of(*ranks.front()));
+    if (!are_alike_on_ranks(steps)) {
+      other = other ? other : index;
+    } else if (!alike && different.size() == steps.size()) {
+      alike = index;
+      first = steps.begin()->first;
+    }
+  }
+  if (!alike || !other) return {};
+  return Reading{name_of(*alike) + " of the model is the same on all ranks, and another in each " +
+                     "recorded step, while " + name_of(*other) +
+                     " differs: for other data the ranks draw the same random numbers",
+                 "it goes by the step, or is one draw for the whole batch", first};
+}
+
 }  // namespace lockstep::diagnose

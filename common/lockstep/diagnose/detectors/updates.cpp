@@ -4,6 +4,7 @@
 #include <lockstep/diagnose/detector.h>
 #include <lockstep/diagnose/gradients.h>
 #include <lockstep/diagnose/moves.h>
+#include <lockstep/diagnose/pairing.h>
 
 #include <algorithm>
 #include <optional>
@@ -17,8 +18,9 @@ std::vector<Detector> updates_detectors() {
   return {
       // Needs `update` of every rank, and an engine `distributed_data_parallel` on all, or parameters that stay equal,
       // or are averaged after updates: without the engine it is advice. Rule: the first of: ranks update with different
-      // learning rates; equal parameters and equal reduced gradients give different parameters; in a pass ranks made
-      // different numbers of updates with equally many batches; parameters that all get the same gradients move otherwise.
+      // learning rates; a rank left out an update that others made; equal parameters and equal reduced gradients give
+      // different parameters; in a pass ranks made different numbers of updates with equally many batches; parameters that
+      // all get the same gradients move otherwise.
       {.slug = "update-differs",
        .equation = Equation::all_moved,
        .whole = true,
@@ -131,6 +133,7 @@ std::vector<PassWork> work_by_pass(const trace::ParticipantTrace& rank) {
 // The first pass in which ranks made different numbers of updates with equally many batches. (With unequal
 // ones the others' updates are done for the rank that has fewer: join.)
 std::optional<Finding> counts(const Run& run) {
+  if (update_skipped(run)) return std::nullopt;
   std::vector<std::vector<PassWork>> work;
   for (const auto* rank : run.ranks) work.push_back(work_by_pass(*rank));
   std::size_t passes = work.front().size();
@@ -154,17 +157,27 @@ std::optional<Finding> counts(const Run& run) {
   return std::nullopt;
 }
 
+std::optional<Finding> left_out(const Run& run) {
+  const auto& update = update_skipped(run);
+  if (!update) return std::nullopt;
+  return Finding{.ranks = update->ranks,
+                 .step = update->step,
+                 .evidence = ranks_text(update->ranks) +
+                             " left out an update that the others made: the next one comes "
+                             "behind the collectives of a later update of theirs"};
+}
+
 Verdict update_differs(const Run& run) {
   // Without an engine each rank may go by rates of its own: for its share of an optimizer, or between two averages.
-  const bool may_choose =
-      !has_ddp(run) && (stay_equal(replicas_by_step(run)) || run.once(are_averaged));
+  const bool may_choose = !has_ddp(run) && (stay_equal(replicas_by_step(run)) ||
+                                            run.once(are_averaged) || run.once(send_their_parts));
   if (!may_choose && !train_one_model(run))
     return not_triggered("no sign that these ranks are replicas of one model");
   const auto updates = by_step<trace::Update>(run);
   if (updates.empty()) return not_triggered("no step has every rank's update");
   std::optional<Finding> first;
-  for (auto finding :
-       {rates(run, updates), results(run), counts(run), part_that_moves_otherwise(run)})
+  for (auto finding : {left_out(run), rates(run, updates), results(run), counts(run),
+                       part_that_moves_otherwise(run)})
     if (finding && (!first || finding->step < first->step)) first = std::move(finding);
   if (first && may_choose) first->severity = Severity::advice;
   return first ? found(*first) : clean();
