@@ -161,11 +161,12 @@ TEST(RecordProbes, WhatACollectiveMayChangeIsLookedAtWhereTheNextUpdateBegins) {
   for (const auto& at : trace.all<trace::BeforeUpdate>()) {
     steps.push_back(at.step);
     changed.push_back(at.event->changed);
-    EXPECT_EQ(at.event->values.size(), at.step < 2 ? 0u : 2u);  // update 0's were recorded
+    EXPECT_EQ(at.event->values.size(), at.event->changed ? 2u : 0u);
   }
   // Three times, then at growing distances.
   EXPECT_THAT(steps, ElementsAre(0, 1, 2, 3, 4, 5, 9));
   EXPECT_THAT(changed, ElementsAre(false, false, false, true, false, false, false));
+  EXPECT_THAT(steps_of<trace::Parameters>(trace), ElementsAre(-1, 0, 1, 2, 3, 4, 8));
 }
 
 TEST(RecordProbes, TheMeanOfTheLocalSketchesIsTheReducedOne) {

@@ -45,27 +45,25 @@ bool may_hold_parameters(const trace::Collective& call, const std::vector<at::Te
 
 }  // namespace
 
-void HeldParameters::before_collective(const trace::Writer& writer, const trace::Collective& call,
-                                       const std::vector<at::Tensor>& parameters) {
+bool HeldParameters::wanted_before(const trace::Collective& call, std::int64_t step,
+                                   const std::vector<at::Tensor>& parameters) {
   constexpr std::uint64_t kAlways = 3;
-  if (looked_at_ || are_known(writer.step()) || !may_hold_parameters(call, parameters)) return;
+  if (are_known(step) || !may_hold_parameters(call, parameters)) return false;
   auto kind = call.op;
   for (const auto size : call.sizes) kind += ' ' + std::to_string(size);
   const auto times = ++calls_[kind];
-  if (times <= kAlways || std::has_single_bit(times)) looked_at_ = hashes_of(parameters);
+  return times <= kAlways || std::has_single_bit(times);
 }
 
 void HeldParameters::record_before_update(trace::Writer& writer,
                                           const std::vector<at::Tensor>& parameters) {
-  const bool known = are_known(writer.step());
-  if (!(known || looked_at_) || std::exchange(told_, writer.step()) == writer.step()) return;
+  if (!are_known(writer.step()) || std::exchange(told_, writer.step()) == writer.step()) return;
   const auto is_same = [](const trace::Summary& value, std::uint64_t hash) {
     return value.sketch.empty() || value.hash == hash;
   };
-  const auto now = hashes_of(parameters);
-  const bool same = known ? std::ranges::equal(last_->second, now, is_same) : *looked_at_ == now;
-  trace::BeforeUpdate before{.changed = !same, .values = {}};
-  if (before.changed || !known) before.values = summarize_all(parameters);
+  trace::BeforeUpdate before{
+      .changed = !std::ranges::equal(last_->second, hashes_of(parameters), is_same), .values = {}};
+  if (before.changed) before.values = summarize_all(parameters);
   writer.record(before);
 }
 

@@ -31,17 +31,13 @@ bool is_among(const at::Tensor& tensor, c10::ArrayRef<WeakTensor> tensors);
 class HeldParameters {
  public:
   void record(trace::Writer& writer, const std::vector<at::Tensor>& parameters);
-  // A collective begins that may make the replicas equal, as a mean of the parameters does. It is seen by what they are
-  // right before the next update. Each kind of call is looked at three times, and then at growing distances.
-  void before_collective(const trace::Writer& writer, const trace::Collective& call,
-                         const std::vector<at::Tensor>& parameters);
-  // Where they were recorded after the last update, or looked at since: whether anything has changed them. Once a step.
+  // Whether the parameters are to be recorded now, as the last update left them: a collective begins that may make the
+  // replicas equal, as a mean of the parameters does. Of each kind of call three times, and then at growing distances.
+  bool wanted_before(const trace::Collective& call, std::int64_t step,
+                     const std::vector<at::Tensor>& parameters);
+  // Where they were recorded after the last update: whether anything has changed them since. Once a step.
   void record_before_update(trace::Writer& writer, const std::vector<at::Tensor>& parameters);
-  void updated() { looked_at_.reset(); }
-  void forget() {  // the model has other parameters now
-    last_.reset();
-    looked_at_.reset();
-  }
+  void forget() { last_.reset(); }  // the model has other parameters now
 
   // Each parameter of a holder once, for as long as the program keeps it.
   void add_outside(const std::string& holder, const std::string& name, const at::Tensor& parameter);
@@ -57,9 +53,8 @@ class HeldParameters {
   std::map<std::string, Outside> outside_;  // by holder
   bool are_known(std::int64_t step) const { return last_ && last_->first + 1 == step; }
   std::optional<std::pair<std::int64_t, std::vector<trace::Summary>>> last_;  // and their step
-  std::optional<std::vector<std::uint64_t>> looked_at_;  // hashes, before a collective of this step
-  std::map<std::string, std::uint64_t> calls_;           // how often each kind was seen
-  std::int64_t told_ = -1;                               // the step of the last BeforeUpdate
+  std::map<std::string, std::uint64_t> calls_;  // how often each kind was seen
+  std::int64_t told_ = -1;                      // the step of the last BeforeUpdate
 };
 
 }  // namespace lockstep::record

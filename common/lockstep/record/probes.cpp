@@ -213,7 +213,8 @@ void Probes::ends() {
 
 void Probes::collective_begins(const trace::Collective& call, c10::ArrayRef<at::Tensor> tensors) {
   if (!impl_ || !impl_->attached || impl_->writer->step() <= 0) return;
-  impl_->held.before_collective(*impl_->writer, call, impl_->parameters);
+  if (impl_->held.wanted_before(call, impl_->writer->step(), impl_->parameters))
+    impl_->record_last_update();
   if (call.op == "broadcast") impl_->before_broadcast(tensors);
 }
 

@@ -194,7 +194,6 @@ class Probes::Impl {
     if (looks_at_generators()) record_generators();
     generators.clear();
     begin_step();
-    held.updated();
     buffers_moved = true;
     writer->set_step(step + 1);
   }
