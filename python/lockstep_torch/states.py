@@ -3,7 +3,7 @@ optimizers' state, and whether its schedules have begun. These are read off the 
 
 A process goes on from a checkpoint where its model or optimizer takes what torch.load gave, before the first update, or
 before that of a model that it wraps anew: one that takes weights back while it trains may mean to begin anew.
-Generators are left out, since few programs bring them back.
+Generators are no part of it, since few programs bring them back.
 """
 
 from __future__ import annotations
@@ -42,11 +42,16 @@ def held_by_optimizers(here: Recording) -> list[torch.Tensor]:
 
 
 def of_generators() -> dict[str, int]:
-    """A hash of the state of each that is not torch's."""
-    held = {"random": random.getstate()}
-    numpy = sys.modules.get("numpy.random")
-    if numpy is not None:
-        held["numpy.random"] = numpy.get_state(legacy=False)
+    """A hash of the state of each global one that is not torch's. NumPy's is left out while another thread draws."""
+    held: dict[str, Any] = {"random": random.getstate()}
+    get_state = getattr(sys.modules.get("numpy.random"), "get_state", None)
+    if get_state is not None:
+        lock = get_state.__self__._bit_generator.lock
+        if lock.acquire(blocking=False):
+            try:
+                held["numpy.random"] = get_state(legacy=False)
+            finally:
+                lock.release()
     return {name: zlib.crc32(pickle.dumps(state)) for name, state in held.items()}
 
 

@@ -179,14 +179,15 @@ def has_shadowed(here: Recording, *_arguments: Any) -> None:
 # ---- a step ----
 
 @listens("backward", trains=True)
-def backward_begins(here: Recording, tensors: Any, *_arguments: Any, **_options: Any) -> None:
+def backward_begins(here: Recording, tensors: Any, _gradients: Any = None, _retain: Any = None,
+                    create_graph: bool = False, _older: Any = None, inputs: Any = None, **_options: Any) -> None:
     states.trains(here)
     here.only_looks = False
     here.looks = 0
     data.take_drawn(here)
     first = tensors[0] if isinstance(tensors, (list, tuple)) and tensors else tensors  # never of a generator
     if parallel.is_readable(first):
-        here.rank.backward(first)
+        here.rank.backward(first, inputs is None and not create_graph)
     if (looks := here.rank.looks_at_gradients()) != here.looks_at_gradients:
         here.looks_at_gradients = looks
         gradients.switch_hooks(here, looks)
@@ -201,7 +202,7 @@ def grad_begins(here: Recording, outputs: Any, inputs: Any, _grads: Any = None, 
     """A program without an optimizer may take its gradients so, and update by a rule of its own."""
     leaves = looking.members(inputs) or [inputs]
     if not here.made and not create_graph and all(looking.is_tensor(each) and each.is_leaf for each in leaves):
-        backward_begins(outputs)
+        backward_begins(outputs, inputs=inputs)
 
 
 def optimizer_of(here: Recording, optimizer: torch.optim.Optimizer) -> Any:
@@ -213,8 +214,9 @@ def optimizer_of(here: Recording, optimizer: torch.optim.Optimizer) -> Any:
         gradients.hook_parameters(whole)
         told = {id(parameter) for parameter in whole}
         groups = [([one for one in group["params"] if id(one) in told], float(group.get("lr") or 0),
-                   {"optimizer": kind, **{key: repr(value) for key, value in group.items()
-                                      if key not in ("params", "lr", "initial_lr") and settings.scalar(value)}})
+                   {**{key: repr(value) for key, value in group.items()
+                      if key not in ("params", "lr", "initial_lr") and settings.scalar(value)},
+                    "optimizer_class": kind})
                   for group in optimizer.param_groups]
         here.optimizers[optimizer] = extension().Optimizer(groups), sizes
     return here.optimizers[optimizer][0]
@@ -270,9 +272,14 @@ def update_ended(here: Recording, optimizer: Any, _arguments: Any, _options: Any
     own = optimizer_of(here, optimizer)
     own.set_rates([float(group.get("lr") or 0) for group in optimizer.param_groups])
     outside.look_at_averages()
+    look_at_generators()
+    here.rank.update_ended(own)
+
+
+@listens("random generators")
+def look_at_generators(here: Recording) -> None:
     if here.rank.looks_at_generators():
         here.rank.generators(states.of_generators())
-    here.rank.update_ended(own)
 
 
 @listens("zero_grad")

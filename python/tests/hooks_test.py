@@ -7,6 +7,7 @@ import collections
 import copy
 import gc
 import io
+import itertools
 import json
 import linecache
 import os
@@ -151,7 +152,8 @@ class Hooks(unittest.TestCase):
             optimizer.step()
         told = [states for (states,) in rank.calls["generators"]]
         self.assertEqual([set(states) for states in told], [{"random", "numpy.random"}] * 4)
-        changed = [[name for name in before if before[name] != after[name]] for before, after in zip(told, told[1:])]
+        changed = [[name for name in before if before[name] != after[name]]
+                   for before, after in itertools.pairwise(told)]
         self.assertEqual(changed, [["random"], ["numpy.random"], []])
 
     def test_a_loader_that_trains_is_told_with_its_sampler(self):
@@ -189,6 +191,24 @@ class Hooks(unittest.TestCase):
         self.assertIn("p=0.5", rank.set_up["model"]["1"])
         del unused
         self.assertFalse(target._forward_pre_hooks)
+
+    def test_a_module_beside_the_model_that_draws_or_keeps_statistics_is_told(self):
+        for layer, evaluates, expected in ((torch.nn.Dropout(0.5), False, ["Sequential"]),
+                                           (torch.nn.BatchNorm1d(2), False, ["Sequential"]),
+                                           (torch.nn.Dropout(0.5), True, []), (torch.nn.Dropout(0.0), False, []),
+                                           (torch.nn.LayerNorm(2), False, [])):
+            with self.subTest(layer=layer, evaluates=evaluates):
+                self.setUp()
+                rank = self.here.begin(0, 2)
+                model, teacher = torch.nn.Linear(2, 2), torch.nn.Sequential(torch.nn.Linear(2, 2), layer)
+                teacher.train(not evaluates)
+                optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+                for _ in range(3):
+                    with torch.no_grad():
+                        wanted = teacher(torch.ones(4, 2))
+                    (model(torch.ones(4, 2)) - wanted).sum().backward()
+                    optimizer.step()
+                self.assertEqual([holder for (holder,) in rank.calls.get("outside_in_training", [])], expected)
 
     def test_what_an_evaluation_is_given_is_told_in_any_order_and_not_what_trains(self):
         rank = self.here.begin(0, 2)

@@ -267,32 +267,37 @@ TEST(Recorder, WithoutAnEngineTheOptimizersParametersAreTheModel) {
               ElementsAre("no-gradient-sync"));
 }
 
-// The losses of two batches are added up, and a backward starts from the first one and from the sum.
+// The losses of two batches are added up, and a backward starts from a part of the first one and from the sum.
 TEST(Recorder, ALossThatIsInAnEarlierBackwardTooIsTold) {
-  enum class Between { nothing, clear, detach };
+  enum class Between { nothing, clears, detaches, takes_others };
   const auto adding = [](Between between) {
     return [between](const ProcessGroupPtr& group, const TensorData& data) {
       auto net = seeded(3, [] { return Mlp(12, 24, 4); });
       SGD optimizer(net->parameters(), 0.05);
       const auto batches = sampler_of(group).batches(kBatch);
+      auto noise = torch::zeros({12}, torch::requires_grad());
       const auto loss = [&](std::size_t i) {
         const auto batch = take(data, batches.at(i));
-        return cross_entropy(net->forward(batch.inputs), batch.targets).mean();
+        return cross_entropy(net->forward(batch.inputs + noise), batch.targets).mean();
       };
-      auto first = loss(0);
-      first.backward({}, /*retain_graph=*/true);
-      if (between == Between::clear) optimizer.zero_grad();
-      if (between == Between::detach) first = first.detach();
-      (first + loss(1)).backward();
-      optimizer.step();
-      loss(2).backward();
+      loss(0).backward();
+      auto first = loss(1);
+      const std::vector<at::Tensor> inputs{noise};
+      if (between == Between::takes_others)
+        first.backward({}, /*retain_graph=*/true, /*create_graph=*/false, inputs);
+      else
+        (first / 2).backward({}, /*retain_graph=*/true);
+      if (between == Between::clears) optimizer.zero_grad();
+      if (between == Between::detaches) first = first.detach();
+      (first + loss(2)).backward();
       optimizer.step();
     };
   };
   const auto told = record(adding(Between::nothing));
   ASSERT_THAT(all<trace::LossAgain>(told.ranks[1]), SizeIs(1));
+  EXPECT_EQ(all<trace::LossAgain>(told.ranks[1]).front().earlier, 1);
   EXPECT_EQ(told.ranks[1].all<trace::LossAgain>().front().step, 0);
-  for (const auto between : {Between::clear, Between::detach})
+  for (const auto between : {Between::clears, Between::detaches, Between::takes_others})
     EXPECT_THAT(all<trace::LossAgain>(record(adding(between)).ranks[1]), SizeIs(0));
 }
 

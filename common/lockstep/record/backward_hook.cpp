@@ -16,13 +16,13 @@ using GradFn = decltype(std::declval<const at::impl::VariableHooksInterface&>().
 
 class Hooks final : public at::impl::VariableHooksInterface {
  public:
-  Hooks(at::impl::VariableHooksInterface& torchs, void (*hook)(const at::Tensor&))
+  Hooks(at::impl::VariableHooksInterface& torchs, BackwardHook hook)
       : torchs_(torchs), hook_(hook) {}
 
   void _backward(const at::Tensor& root, at::TensorList inputs,
                  const std::optional<at::Tensor>& gradient, std::optional<bool> keep_graph,
                  bool create_graph) const override {
-    hook_(root);
+    hook_(root, inputs.empty() && !create_graph);
     torchs_._backward(root, inputs, gradient, keep_graph, create_graph);
   }
 
@@ -77,12 +77,12 @@ class Hooks final : public at::impl::VariableHooksInterface {
 
  private:
   at::impl::VariableHooksInterface& torchs_;
-  void (*hook_)(const at::Tensor&);
+  BackwardHook hook_;
 };
 
 }  // namespace
 
-void hook_backward(void (*hook)(const at::Tensor& root)) {
+void hook_backward(BackwardHook hook) {
   static std::once_flag once;
   std::call_once(once, [&] {
     // Never let go: torch may ask for it until the process ends.

@@ -5,10 +5,13 @@
 
 namespace lockstep::record {
 
-// From now on `hook` is called with the tensor that a backward() begins at, before it runs, on the calling thread. The
-// first hook stays. It must not throw. LibTorch has no such hook; Tensor::backward() goes through an interface that
+// Is given the tensor that a backward() begins at, and whether its gradients are added to those of all leaves and have no
+// graph of their own.
+using BackwardHook = void (*)(const at::Tensor& root, bool whole);
+
+// From now on `hook` is called before each backward() runs, on the calling thread. The first hook stays. It must not throw. LibTorch has no such hook; Tensor::backward() goes through an interface that
 // may be replaced (ATen/core/VariableHooksInterface.h), and what is put there hands everything on.
-void hook_backward(void (*hook)(const at::Tensor& root));
+void hook_backward(BackwardHook hook);
 
 // Of a leaf's hook: whether what it is called for adds to the leaf's .grad. torch::autograd::grad gives it to its caller
 // alone. True where no backward runs on this thread.

@@ -2,11 +2,10 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <lockstep/record/loss_graph.h>
 #include <lockstep/record/probes.h>
 #include <lockstep/trace/event.h>
-#include <torch/csrc/autograd/function.h>
 
-#include <memory>
 #include <vector>
 
 namespace lockstep::record {
@@ -20,7 +19,7 @@ class GraphCuts {
  private:
   struct Cut {
     trace::GraphCut what;
-    std::weak_ptr<torch::autograd::Node> node;  // that led to what the all-reduce overwrote
+    WeakNode node;  // that led to what the all-reduce overwrote
   };
   std::vector<Cut> cuts_;
 };

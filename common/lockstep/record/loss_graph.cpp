@@ -7,10 +7,10 @@
 
 #include <algorithm>
 #include <array>
+#include <deque>
 #include <exception>
 #include <optional>
 #include <sstream>
-#include <unordered_set>
 #include <utility>
 
 namespace lockstep::record {
@@ -159,6 +159,28 @@ class Walk {
     }
   }
 
+  // What a quotient or a product multiplies one of its inputs by, and that input. Nothing where both have a gradient.
+  static std::optional<double> factor_of(const Node& node, const Node*& next) {
+    const bool first = input(node, 0) != nullptr;
+    if (first && input(node, 1) != nullptr) return std::nullopt;
+    std::optional<double> by;
+    bool divides = true;
+    if (const auto* quotient = dynamic_cast<const generated::DivBackward0*>(&node)) {
+      by = number_in(quotient->other_);
+    } else if (const auto* divided = dynamic_cast<const generated::DivBackward1*>(&node)) {
+      by = divided->other.toDouble();
+    } else {
+      divides = false;
+      if (const auto* product = dynamic_cast<const generated::MulBackward0*>(&node))
+        by = number_in(first ? product->other_ : product->self_);
+      else if (const auto* scaled = dynamic_cast<const generated::MulBackward1*>(&node))
+        by = scaled->other.toDouble();
+    }
+    if (!by || *by == 0) return std::nullopt;
+    next = input(node, first ? 0 : 1);
+    return divides ? 1 / *by : *by;
+  }
+
   LossGraph found() && { return too_many_ ? LossGraph{} : std::move(found_); }
 
  private:
@@ -211,28 +233,6 @@ class Walk {
            (difference != nullptr && difference->alpha.equal(1));
   }
 
-  // What a quotient or a product multiplies one of its inputs by, and that input. Nothing where both have a gradient.
-  static std::optional<double> factor_of(const Node& node, const Node*& next) {
-    const bool first = input(node, 0) != nullptr;
-    if (first && input(node, 1) != nullptr) return std::nullopt;
-    std::optional<double> by;
-    bool divides = true;
-    if (const auto* quotient = dynamic_cast<const generated::DivBackward0*>(&node)) {
-      by = number_in(quotient->other_);
-    } else if (const auto* divided = dynamic_cast<const generated::DivBackward1*>(&node)) {
-      by = divided->other.toDouble();
-    } else {
-      divides = false;
-      if (const auto* product = dynamic_cast<const generated::MulBackward0*>(&node))
-        by = number_in(first ? product->other_ : product->self_);
-      else if (const auto* scaled = dynamic_cast<const generated::MulBackward1*>(&node))
-        by = scaled->other.toDouble();
-    }
-    if (!by || *by == 0) return std::nullopt;
-    next = input(node, first ? 0 : 1);
-    return divides ? 1 / *by : *by;
-  }
-
   LossGraph found_;
   std::size_t nodes_ = 0;
   bool too_many_ = false;
@@ -278,19 +278,35 @@ GraphEnds ends_of(const at::Tensor& loss, std::size_t most) {
   }
 }
 
-bool leads_to(const at::Tensor& loss, const Node* operation, std::size_t most) {
-  if (!loss.grad_fn()) return false;
-  std::vector<const Node*> nodes = {loss.grad_fn().get()};
+Operations led_to(const at::Tensor& loss, const Operations& operations, std::size_t most) {
+  Operations met;
+  if (!loss.grad_fn()) return met;
+  std::deque<const Node*> nodes = {loss.grad_fn().get()};
   std::unordered_set<const Node*> known(nodes.begin(), nodes.end());
   while (!nodes.empty() && known.size() < most) {
-    const Node* node = nodes.back();
-    nodes.pop_back();
-    if (node == operation) return true;
+    const Node* node = nodes.front();
+    nodes.pop_front();
+    if (operations.contains(node)) met.insert(node);
     for (std::size_t place = 0; place < node->num_outputs(); ++place)
       if (const Node* next = input(*node, place); next != nullptr && known.insert(next).second)
         nodes.push_back(next);
   }
-  return false;
+  return met;
+}
+
+WeakNode below_factors(const at::Tensor& loss) {
+  auto node = loss.grad_fn();
+  while (node) {
+    const Node* next = nullptr;
+    if (!Walk::factor_of(*node, next) && only_hands_on(node->name())) next = input(*node, 0);
+    const auto& edges = node->next_edges();
+    const auto below = std::ranges::find_if(
+        edges, [&](const auto& edge) { return next != nullptr && edge.function.get() == next; });
+    if (below == edges.end()) break;
+    auto function = below->function;
+    node = std::move(function);
+  }
+  return weak_node(node);
 }
 
 }  // namespace lockstep::record

@@ -5,7 +5,9 @@
 #include <torch/csrc/autograd/function.h>
 
 #include <map>
+#include <memory>
 #include <string>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -38,7 +40,22 @@ struct GraphEnds {
 // As far as `most` operations lead there, and empty where the graph has been freed.
 GraphEnds ends_of(const at::Tensor& loss, std::size_t most);
 
-// Whether the loss was computed from what this operation gave; of the first `most` operations.
-bool leads_to(const at::Tensor& loss, const torch::autograd::Node* operation, std::size_t most);
+// Of these operations those that the loss was computed from, of the first `most` that are nearest to it.
+using Operations = std::unordered_set<const torch::autograd::Node*>;
+Operations led_to(const at::Tensor& loss, const Operations& operations, std::size_t most);
+
+// What led to a value, which its graph may free. A node is held by a shared_ptr; from torch 2.13 on by an intrusive_ptr.
+template <class T>
+std::weak_ptr<T> weak_node(const std::shared_ptr<T>& node) {
+  return node;
+}
+template <class T>
+c10::weak_intrusive_ptr<T> weak_node(const c10::intrusive_ptr<T>& node) {
+  return c10::weak_intrusive_ptr<T>(node);
+}
+using WeakNode = decltype(weak_node(std::declval<const at::Tensor&>().grad_fn()));
+
+// Of the loss without its factors: of `loss / 4` and `loss * scale` what led to `loss`.
+WeakNode below_factors(const at::Tensor& loss);
 
 }  // namespace lockstep::record

@@ -34,8 +34,8 @@ Recorder::Recorder(std::shared_ptr<trace::Writer> writer, const ProbeOptions& op
                     },
                 .a_training_batch_dealt = [this] { state_.tell_resumed(); }}),
       state_(*writer_, probes_, model_) {
-  hook_backward([](const at::Tensor& root) {
-    if (const auto current = recorder_here()) current->backward(root);
+  hook_backward([](const at::Tensor& root, bool whole) {
+    if (const auto current = recorder_here()) current->backward(root, whole);
   });
 }
 

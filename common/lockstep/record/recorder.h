@@ -65,8 +65,8 @@ class Recorder final : public Observer {
   // Each rank holds a part of the model, of which nobody tells; what optimizers tell is whole beside it. `engine`: which
   // one cut it, if that is known. To be called before the first step.
   void sharded(const std::string& engine);
-  // A backward begins, from this value.
-  void backward(const at::Tensor& root);
+  // A backward begins, from this value. `whole`: its gradients are added to those of all leaves, and have no graph.
+  void backward(const at::Tensor& root, bool whole = true);
   // Any thread's.
   void collective_begins(const trace::Collective& call, c10::ArrayRef<at::Tensor> tensors);
   // As Probes::let_go. What an optimizer moves is recorded again once it is told as a new one.
@@ -151,7 +151,7 @@ class Recorder final : public Observer {
   bool inputs_are_told_ = false;    // of a model that no engine has wrapped
   SteadySettings steady_settings_;  // of losses
   GraphCuts cuts_;
-  std::vector<std::weak_ptr<torch::autograd::Node>> roots_;  // of this update's backwards
+  std::vector<WeakNode> roots_;  // of this update's whole backwards
   UntrainedLeaves untrained_;
 };
 

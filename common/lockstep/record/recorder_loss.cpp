@@ -19,7 +19,7 @@ void Recorder::loss(const at::Tensor& per_sample, const at::Tensor&, const at::T
   });
 }
 
-void Recorder::backward(const at::Tensor& root) {
+void Recorder::backward(const at::Tensor& root, bool whole) {
   hear([&] {
     state_.tell();
     look_for_update();
@@ -33,7 +33,7 @@ void Recorder::backward(const at::Tensor& root) {
     const bool looks = probes_.looks_at_values(), told = !losses.empty() && looks;
     cuts_.backward(root, probes_);
     if (looks) {
-      look_for_earlier(root);
+      if (whole) look_for_earlier(root);
       look_at_graph_of(root);
     }
     if (!told && (root.is_cpu() || looks) && root.is_floating_point())
@@ -106,16 +106,15 @@ void Recorder::look_at_graph_of(const at::Tensor& root) {
 
 void Recorder::look_for_earlier(const at::Tensor& root) {
   constexpr std::size_t kMost = 64;
-  const auto is_in_it = [&](const auto& earlier) {
-    const auto node = earlier.lock();
-    return node && leads_to(root, node.get(), kMostGraphNodes);
-  };
-  if (const auto earlier = std::ranges::count_if(roots_, is_in_it); earlier > 0) {
-    const auto has_gradient = [](const at::Tensor& each) { return is_not_zero(each.grad()); };
-    if (std::ranges::any_of(model_.parameters(), has_gradient))
-      probes_.tell(trace::LossAgain{earlier});
-  }
-  if (root.grad_fn() && roots_.size() < kMost) roots_.push_back(root.grad_fn());
+  std::erase_if(roots_, [](const auto& earlier) { return earlier.expired(); });
+  Operations operations;
+  for (const auto& earlier : roots_)
+    if (const auto node = earlier.lock()) operations.insert(node.get());
+  const auto met = operations.empty() ? operations : led_to(root, operations, kMostGraphNodes);
+  const auto has_gradient = [](const at::Tensor& each) { return is_not_zero(each.grad()); };
+  if (!met.empty() && std::ranges::any_of(model_.parameters(), has_gradient))
+    probes_.tell(trace::LossAgain{static_cast<std::int64_t>(met.size())});
+  if (root.grad_fn() && roots_.size() < kMost) roots_.push_back(below_factors(root));
 }
 
 void Recorder::tell_untrained() {
