@@ -72,7 +72,8 @@ struct UnevenJob {
         tell(trace::Update{{0.1}});
       }
       tell(trace::PassEnd{"train", static_cast<std::int64_t>(pass), batches[r][pass]});
-      for (auto b = static_cast<std::size_t>(batches[r][pass]); joins && b < most[pass]; ++b)
+      for (auto b = static_cast<std::size_t>(batches[r][pass]); joins && b < most[pass];
+           ++b, ++step)
         if (!call("allreduce", {kElements})) return entered;
     }
     if (leaves_by_barrier) call("barrier", {});

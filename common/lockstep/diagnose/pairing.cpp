@@ -10,29 +10,24 @@
 namespace lockstep::diagnose {
 namespace {
 
-// Of each update of a rank, by its step, how many collectives of all ranks it had made by then.
+// Of each update of a rank, by its step, how many collectives of this group it had made by then.
 std::map<std::int64_t, std::int64_t> calls_before_updates(const trace::ParticipantTrace& rank,
-                                                          std::size_t world_size) {
-  std::set<std::string> of_some;
-  for (const auto& at : rank.all<trace::Group>())
-    if (at.event->members.size() < world_size) of_some.insert(at.event->name);
+                                                          const std::string& group) {
   std::map<std::int64_t, std::int64_t> calls;
   std::int64_t made = 0;
   for (std::size_t i = rank.last_attempt; i < rank.events.size(); ++i) {
     const auto* call = rank.events[i].as<trace::Collective>();
-    if (call && !of_some.contains(call->group) && !trace::is_point_to_point(*call)) ++made;
+    if (call && call->group == group && !trace::is_point_to_point(*call)) ++made;
     if (rank.events[i].is<trace::Update>()) calls[rank.events[i].step] = made;
   }
   return calls;
 }
 
 // A step counts where all ranks made an update: join() takes a rank through others.
-std::optional<SkippedUpdate> find_skipped(const Run& run) {
-  if (run.devices || run.ranks.size() < 2) return {};
+std::optional<SkippedUpdate> skipped_by(const Run& run, const std::string& group) {
   std::map<std::int64_t, std::vector<std::int64_t>> steps;
   for (const auto* rank : run.ranks)
-    for (const auto& [step, calls] :
-         calls_before_updates(*rank, static_cast<std::size_t>(run.world_size)))
+    for (const auto& [step, calls] : calls_before_updates(*rank, group))
       steps[step].push_back(calls);
   std::erase_if(steps, [&](const auto& step) { return step.second.size() < run.ranks.size(); });
   auto of_a_step = INT64_MAX;  // the fewest between two updates
@@ -49,6 +44,19 @@ std::optional<SkippedUpdate> find_skipped(const Run& run) {
       if (calls[r] > fewest) found.ranks.push_back(run.numbers[r]);
     return found;
   }
+  return {};
+}
+
+// By a group whose ranks are all there.
+std::optional<SkippedUpdate> find_skipped(const Run& run) {
+  if (run.devices || run.ranks.size() < 2) return {};
+  std::set<std::string> groups;
+  for (const auto& at : run.ranks.front()->all<trace::Collective>()) groups.insert(at.event->group);
+  for (const auto& at : run.ranks.front()->all<trace::Group>())
+    if (at.event->members.size() < static_cast<std::size_t>(run.world_size))
+      groups.erase(at.event->name);
+  for (const auto& group : groups)
+    if (auto found = skipped_by(run, group)) return found;
   return {};
 }
 

@@ -15,8 +15,8 @@ struct SkippedUpdate {
   std::vector<int> ranks;
 };
 
-// Where every update before came behind as many collectives of all ranks, one at least since the one before. There a rank
-// makes its update behind more of them than another, by a whole step's at least.
+// Where every update before came behind as many collectives of a group of all ranks, one at least since the one before.
+// There a rank makes its update behind more of them than another, by a whole step's at least.
 const std::optional<SkippedUpdate>& update_skipped(const Run& run);
 
 }  // namespace lockstep::diagnose
