@@ -764,6 +764,30 @@ class AnotherThread : public ::testing::Test {
       std::make_shared<trace::Writer>(folder_.path(), trace::Participant{.world_size = 1})};
 };
 
+// A sharded optimizer sends what it has moved before its update has ended.
+TEST(Recorder, CallsInsideOfAnUpdateSayNothingOfTheOneBefore) {
+  const TemporaryFolder folder("lockstep-recorder");
+  const trace::Collective sends{.op = "broadcast", .sizes = {6}};
+  torch::nn::Linear net(3, 2);
+  SGD optimizer(net->parameters(), 0.1);
+  {
+    record::Recorder recorder(
+        std::make_shared<trace::Writer>(folder.path(), trace::Participant{.world_size = 1}));
+    recorder.optimizer_made(optimizer);
+    for (int step = 0; step < 8; ++step) {
+      recorder.update_begins(optimizer);
+      recorder.collective_begins(sends, net->weight);
+      recorder.update_ended(optimizer);
+      if (step == 5) recorder.collective_begins(sends, net->weight);
+    }
+    recorder.update_shadowed();
+  }
+  std::vector<std::int64_t> steps;
+  for (const auto& at : trace::read(folder.path()).ranks[0].all<trace::Parameters>())
+    steps.push_back(at.step);
+  EXPECT_THAT(steps, ElementsAre(-1, 0, 1, 2, 3, 4, 5));
+}
+
 TEST_F(AnotherThread, IsHeardWhileACheckpointsFileIsHashed) {
   const auto file = folder_.path() / "checkpoint.pt";
   ASSERT_EQ(mkfifo(file.c_str(), 0600), 0);

@@ -188,6 +188,12 @@ void Probes::updated(const torch::optim::Optimizer& optimizer) {
   impl_->end_step();
 }
 
+void Probes::update_shadowed() {
+  if (!impl_ || impl_->writer->step() < 0) return;
+  impl_->unseen_update.reset();
+  impl_->writer->set_step(impl_->writer->step() + 1);
+}
+
 bool Probes::looks_at_generators() const {
   return impl_ && impl_->looks_at_generators();
 }

@@ -143,6 +143,8 @@ class Probes {
   // is not probed, the parameters are recorded later, at pass_end("train"), forward(false), a checkpoint's
   // "save_begin", attach(), flush() or the end of these probes, if no other update comes before.
   void updated(const torch::optim::Optimizer& optimizer);
+  // join() took this rank through an update of the others: its parameters may be theirs now. The step advances.
+  void update_shadowed();
   void made(const torch::optim::Optimizer& optimizer);  // an earlier one may have had its address
   // After an update of which only the parameters tell. What was reduced is not known any more.
   void updated_unseen();

@@ -275,6 +275,7 @@ void Recorder::end_step() {
 
 void Recorder::update_begins(torch::optim::Optimizer& optimizer) {
   hear([&] {
+    updates_ = true;
     if (model_.update_begins(optimizer)) gradients_told_ = true;
     if (model_.is_of_another_model(optimizer)) return;
     model_.begin();
@@ -286,6 +287,7 @@ void Recorder::update_begins(torch::optim::Optimizer& optimizer) {
 
 void Recorder::update_ended(torch::optim::Optimizer& optimizer) {
   hear([&] {
+    updates_ = false;
     if (model_.is_of_another_model(optimizer)) return;
     probes_.updated(optimizer);
     end_step();
@@ -294,9 +296,7 @@ void Recorder::update_ended(torch::optim::Optimizer& optimizer) {
 
 void Recorder::update_shadowed() {
   hear([&] { model_.begin(); });
-  told([&](Probes&) {
-    if (const auto step = writer_->step(); step >= 0) writer_->set_step(step + 1);
-  });
+  told([](Probes& probes) { probes.update_shadowed(); });
 }
 
 void Recorder::clip(double max_norm, const at::Tensor& norm) {
