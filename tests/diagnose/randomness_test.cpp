@@ -256,6 +256,17 @@ TEST_P(Randomness, GeneratorsThatWereAlikeFromTheStartAreLeftOpen) {
   const auto own = line(drawing(
       GetParam(), [](int rank, int step) { return static_cast<std::uint64_t>(10 * rank + step); }));
   EXPECT_EQ(own.standing, diagnose::Standing::held) << own.reason;
+  // What was there says more than that others of its events were not.
+  auto same = drawing(GetParam(), of_the_step, false);
+  for (auto& rank : same.ranks) {
+    const auto of_first = each<trace::LocalGradients>(same.ranks[0]);
+    const auto of_rank = each<trace::LocalGradients>(rank);
+    for (std::size_t i = 0; i < of_rank.size(); ++i) of_rank[i].second = of_first[i].second;
+  }
+  EXPECT_EQ(diagnose::diagnose(same)
+                .ledger.at(static_cast<std::size_t>(diagnose::Equation::random_numbers))
+                .reason,
+            "the ranks' gradients are not known to differ");
 }
 
 TEST_P(Randomness, GeneratorsOfEachRankOrThatNobodyDrawsFromAreRight) {

@@ -178,6 +178,7 @@ Line line_of(const Run& run, Equation equation, const std::vector<Row>& rows) {
   bool clean = false;
   const Finding* choice = nullptr;
   std::string reason;
+  bool is_of_events = false;
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const auto& detector = detectors()[i];
     if (detector.equation != equation) continue;
@@ -188,7 +189,13 @@ Line line_of(const Run& run, Equation equation, const std::vector<Row>& rows) {
       choice = &verdict.findings.front();
     if (!detector.whole) continue;
     clean = clean || verdict.state == State::clean;
-    if (!verdict.reason.empty() && reason.empty()) reason = verdict.reason;
+    // What a detector says of its events tells more than that they are not there.
+    const bool has_events = std::ranges::all_of(
+        detector.needs, [&](const auto& kind) { return run.kinds.contains(kind); });
+    if (!verdict.reason.empty() && (reason.empty() || (has_events && !is_of_events))) {
+      reason = verdict.reason;
+      is_of_events = has_events;
+    }
   }
   if (!violations.empty()) {
     is_broken(line, std::move(violations));
