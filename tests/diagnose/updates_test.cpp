@@ -70,17 +70,21 @@ TEST_P(Updates, ThatARankLeavesOutAreNamedByTheCollectivesBehindThem) {
   auto trace = Job(GetParam()).run();
   for (auto& rank : trace.ranks) {
     std::vector<trace::Event> events;
-    std::int64_t made = 0;
-    for (const auto& event : rank.events) {
+    std::int64_t made = 0, left_out = 0;
+    for (auto event : rank.events) {
+      const bool is_left_out =
+          rank.participant.rank == 1 && event.is<trace::Update>() && event.step == 5;
+      event.step -= left_out;
       if (event.is<trace::Update>()) {
         auto reduction = event;
         reduction.payload = call(++made, "w", "allreduce", -1, 9);
         reduction.left_ns = 1;
         events.push_back(reduction);
       }
-      if (rank.participant.rank == 1 && event.is<trace::Update>() && event.step == 5) continue;
-      events.push_back(event);
-      if (rank.participant.rank == 1 && made > 5) --events.back().step;
+      if (is_left_out)
+        left_out = 1;
+      else
+        events.push_back(event);
     }
     rank.events = std::move(events);
   }

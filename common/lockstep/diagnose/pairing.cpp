@@ -1,4 +1,3 @@
-#include <lockstep/diagnose/cuts.h>
 #include <lockstep/diagnose/pairing.h>
 #include <lockstep/trace/point_to_point.h>
 
@@ -6,29 +5,33 @@
 #include <map>
 #include <set>
 #include <string>
+#include <utility>
 
 namespace lockstep::diagnose {
 namespace {
 
-// Of each update of a rank, by its step, how many collectives of this group it had made by then.
-std::map<std::int64_t, std::int64_t> calls_before_updates(const trace::ParticipantTrace& rank,
-                                                          const std::string& group) {
-  std::map<std::int64_t, std::int64_t> calls;
-  std::int64_t made = 0;
-  for (std::size_t i = rank.last_attempt; i < rank.events.size(); ++i) {
-    const auto* call = rank.events[i].as<trace::Collective>();
-    if (call && call->group == group && !trace::is_point_to_point(*call)) ++made;
-    if (rank.events[i].is<trace::Update>()) calls[rank.events[i].step] = made;
-  }
-  return calls;
+// Of each update of a rank its step, and how many collectives of this group the rank had made by then.
+using CallsBefore = std::vector<std::pair<std::int64_t, std::int64_t>>;
+CallsBefore calls_before_updates(const trace::ParticipantTrace& rank, const std::string& group) {
+  std::vector<std::int64_t> calls;  // of each the step
+  for (const auto& at : rank.latest<trace::Collective>())
+    if (at.event->group == group && !trace::is_point_to_point(*at.event)) calls.push_back(at.step);
+  std::ranges::sort(calls);
+  CallsBefore before;
+  for (const auto& at : rank.latest<trace::Update>())
+    before.emplace_back(at.step, std::ranges::upper_bound(calls, at.step) - calls.begin());
+  return before;
 }
 
 // A step counts where all ranks made an update: join() takes a rank through others.
 std::optional<SkippedUpdate> skipped_by(const Run& run, const std::string& group) {
+  std::vector<CallsBefore> ranks;
+  for (const auto* rank : run.ranks) ranks.push_back(calls_before_updates(*rank, group));
+  if (std::ranges::all_of(ranks, [&](const auto& rank) { return rank == ranks.front(); }))
+    return {};
   std::map<std::int64_t, std::vector<std::int64_t>> steps;
-  for (const auto* rank : run.ranks)
-    for (const auto& [step, calls] : calls_before_updates(*rank, group))
-      steps[step].push_back(calls);
+  for (const auto& rank : ranks)
+    for (const auto& [step, calls] : rank) steps[step].push_back(calls);
   std::erase_if(steps, [&](const auto& step) { return step.second.size() < run.ranks.size(); });
   auto of_a_step = INT64_MAX;  // the fewest between two updates
   const std::vector<std::int64_t>* before = nullptr;
@@ -51,7 +54,8 @@ std::optional<SkippedUpdate> skipped_by(const Run& run, const std::string& group
 std::optional<SkippedUpdate> find_skipped(const Run& run) {
   if (run.devices || run.ranks.size() < 2) return {};
   std::set<std::string> groups;
-  for (const auto& at : run.ranks.front()->all<trace::Collective>()) groups.insert(at.event->group);
+  for (const auto& at : run.ranks.front()->latest<trace::Collective>())
+    groups.insert(at.event->group);
   for (const auto& at : run.ranks.front()->all<trace::Group>())
     if (at.event->members.size() < static_cast<std::size_t>(run.world_size))
       groups.erase(at.event->name);

@@ -1,5 +1,6 @@
 #include <lockstep/diagnose/backwards.h>
 #include <lockstep/diagnose/cuts.h>
+#include <lockstep/diagnose/pairing.h>
 #include <lockstep/diagnose/update_calls.h>
 
 #include <algorithm>
@@ -91,6 +92,7 @@ std::vector<int> own_before_the_engines(const Run& run, const std::vector<Call>&
 }
 
 std::optional<LeftOut> left_out_in_an_update(const Run& run) {
+  if (update_skipped(run)) return std::nullopt;
   const auto* place = first_out_of_step(unambiguous_calls(run));
   if (!place || place->size() != run.ranks.size() || !drew_equally_many_batches(run))
     return std::nullopt;

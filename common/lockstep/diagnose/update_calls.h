@@ -20,8 +20,9 @@ std::optional<MovedCalls> moved_within_the_update(const Run& run, const std::vec
 std::vector<int> own_before_the_engines(const Run& run, const std::vector<Call>& place);
 
 // Ranks of one gradient engine make the same calls, but from some update on each in another update: there some
-// ranks made fewer, though in the update before all made the same. (Steps that a loss scale left out, or that
-// were not to be reduced, are other faults; a rank that shadows the others in join() makes no update.)
+// ranks made fewer, though in the update before all made the same. (An update that a rank left out, steps that a loss
+// scale left out, or that were not to be reduced, are other faults; a rank that shadows the others in join() makes no
+// update.)
 struct LeftOut {
   std::vector<int> ranks;
   const std::vector<Call>* place = nullptr;
