@@ -32,15 +32,21 @@ Verdict Detector::verdict(const Run& run) const {
         std::to_string(run.world_size));
   if (complete && !run.complete)
     return not_triggered(run.devices ? "a device left no trace" : "a rank left no trace");
-  for (const auto& kind : needs)
-    if (run.kinds.count(kind) == 0 && run.kinds.count(or_needs) == 0) {
-      if (const auto by = sharded_by(run); !by.empty() && is_of_a_whole_model(kind))
-        return not_applicable("each rank holds a part of the model (" + by + ")");
-      return not_triggered("no `" + kind + "` was recorded");
-    }
+  if (const auto kind = missing(run); !kind.empty()) {
+    if (const auto by = sharded_by(run); !by.empty() && is_of_a_whole_model(kind))
+      return not_applicable("each rank holds a part of the model (" + by + ")");
+    return not_triggered("no `" + kind + "` was recorded");
+  }
   auto verdict = detect(run);
   for (auto& finding : verdict.findings) finding.pitfall = slug;
   return verdict;
+}
+
+std::string Detector::missing(const Run& run) const {
+  if (run.kinds.contains(or_needs)) return "";
+  const auto found =
+      std::ranges::find_if(needs, [&](const auto& kind) { return !run.kinds.contains(kind); });
+  return found == needs.end() ? "" : *found;
 }
 
 bool Detector::looks_at_all() const {

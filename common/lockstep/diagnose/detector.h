@@ -63,6 +63,8 @@ struct Detector {
   Verdict (*detect)(const Run&) = nullptr;
 
   Verdict verdict(const Run& run) const;
+  std::string missing(
+      const Run& run) const;  // a kind in `needs` that was not recorded; empty: none
   bool looks_at_all() const;
   int lowest_level() const;
 };

@@ -190,8 +190,7 @@ Line line_of(const Run& run, Equation equation, const std::vector<Row>& rows) {
     if (!detector.whole) continue;
     clean = clean || verdict.state == State::clean;
     // What a detector says of its events tells more than that they are not there.
-    const bool has_events = std::ranges::all_of(
-        detector.needs, [&](const auto& kind) { return run.kinds.contains(kind); });
+    const bool has_events = detector.missing(run).empty();
     if (!verdict.reason.empty() && (reason.empty() || (has_events && !is_of_events))) {
       reason = verdict.reason;
       is_of_events = has_events;

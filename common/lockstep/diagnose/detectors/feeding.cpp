@@ -240,7 +240,7 @@ bool are_places(const InputsOfSteps& steps) {
 // For each tensor that a forward is given, the first thing that differs.
 std::vector<Finding> inputs(const Run& run) {
   std::vector<Finding> findings;
-  for (const auto& [index, steps] : inputs_of(run)) {
+  for (const auto& [index, steps] : run.once(inputs_of)) {
     if (steps.size() < kAgreeing) continue;
     if (index < 0 && are_places(steps)) continue;
     const auto name = name_of(index);
@@ -333,7 +333,7 @@ bool are_alike_on_ranks(const InputsOfSteps& steps) {
 std::optional<Reading> given_alike(const Run& run) {
   std::optional<std::int64_t> alike, other;
   std::int64_t first = 0;
-  for (const auto& [index, steps] : inputs_of(run)) {
+  for (const auto& [index, steps] : run.once(inputs_of)) {
     if (index < 0 || index >= trace::Input::kOfAnother || steps.size() < kAgreeing) continue;
     std::set<NumbersOfInput> different;
     for (const auto& [step, ranks] : steps)
