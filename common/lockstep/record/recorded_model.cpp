@@ -190,9 +190,12 @@ bool RecordedModel::find_added(const torch::optim::Optimizer& optimizer) {
   return true;
 }
 
+// Asked twice an update: nothing is copied.
 bool RecordedModel::moved_by(const torch::optim::Optimizer& optimizer) const {
-  return std::ranges::any_of(parameters_of(optimizer),
-                             [&](const auto& parameter) { return has(parameter); });
+  return std::ranges::any_of(optimizer.param_groups(), [&](const auto& group) {
+    return std::ranges::any_of(group.params(),
+                               [&](const auto& parameter) { return has(parameter); });
+  });
 }
 
 bool RecordedModel::is_of_another_model(const torch::optim::Optimizer& optimizer) const {
@@ -206,8 +209,7 @@ void RecordedModel::find_outside() {
   if (!begun_) return;
   for (; looked_at_ < of_optimizers_.size(); ++looked_at_) {
     const at::Tensor parameter(of_optimizers_[looked_at_].lock());
-    if (parameter.defined() && !has(parameter) && !is_attached(parameter) &&
-        parameter.requires_grad())
+    if (parameter.defined() && !is_recorded(parameter) && parameter.requires_grad())
       probes_.outside("optimizers", "parameter_" + std::to_string(looked_at_), parameter);
   }
   find_kept();
@@ -221,7 +223,7 @@ void RecordedModel::find_kept() {
     const auto parameters = module->named_parameters();
     const bool trained = std::ranges::any_of(parameters, [&](const auto& parameter) {
       const auto& tensor = parameter.value();
-      return has(tensor) || is_attached(tensor) || known_.contains(tensor.unsafeGetTensorImpl());
+      return is_recorded(tensor) || known_.contains(tensor.unsafeGetTensorImpl());
     });
     if (trained) continue;
     const auto name = class_of(*module);
@@ -262,9 +264,12 @@ bool RecordedModel::is_attached(const at::Tensor& parameter) const {
   return are_attached_.contains(parameter.unsafeGetTensorImpl());
 }
 
+bool RecordedModel::is_recorded(const at::Tensor& parameter) const {
+  return has(parameter) || is_attached(parameter);
+}
+
 bool RecordedModel::knows(const at::Tensor& parameter) const {
-  return has(parameter) || is_attached(parameter) ||
-         held_by_optimizers_.contains(parameter.unsafeGetTensorImpl());
+  return is_recorded(parameter) || held_by_optimizers_.contains(parameter.unsafeGetTensorImpl());
 }
 
 std::vector<at::Tensor> RecordedModel::parameters() const {

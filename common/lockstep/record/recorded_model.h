@@ -61,8 +61,9 @@ class RecordedModel {
  private:
   void record(torch::nn::Module& module);
   void record_another(torch::nn::Module& module);
-  bool has(const at::Tensor& parameter) const;
+  bool has(const at::Tensor& parameter) const;  // the wrapped module
   bool is_attached(const at::Tensor& parameter) const;
+  bool is_recorded(const at::Tensor& parameter) const;  // either
   bool moved_by(const torch::optim::Optimizer& optimizer) const;
   void attach(const std::vector<at::Tensor>& parameters);
   void attach_optimizers_from(std::size_t first);
