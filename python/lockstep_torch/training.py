@@ -205,6 +205,12 @@ def grad_begins(here: Recording, outputs: Any, inputs: Any, _grads: Any = None, 
         backward_begins(outputs, inputs=inputs)
 
 
+def options_of(group: dict[str, Any]) -> dict[str, str]:
+    """All but its parameters and its rate."""
+    return {key: repr(value) for key, value in group.items()
+            if key not in ("params", "lr", "initial_lr") and settings.scalar(value)}
+
+
 def optimizer_of(here: Recording, optimizer: torch.optim.Optimizer) -> Any:
     """Made again where parameters were added."""
     sizes = [len(group["params"]) for group in optimizer.param_groups]
@@ -214,10 +220,7 @@ def optimizer_of(here: Recording, optimizer: torch.optim.Optimizer) -> Any:
         gradients.hook_parameters(whole)
         told = {id(parameter) for parameter in whole}
         groups = [([one for one in group["params"] if id(one) in told], float(group.get("lr") or 0),
-                   {**{key: repr(value) for key, value in group.items()
-                      if key not in ("params", "lr", "initial_lr") and settings.scalar(value)},
-                    "optimizer_class": kind})
-                  for group in optimizer.param_groups]
+                   options_of(group) | {"optimizer_class": kind}) for group in optimizer.param_groups]
         here.optimizers[optimizer] = extension().Optimizer(groups), sizes
     return here.optimizers[optimizer][0]
 

@@ -263,13 +263,8 @@ PYBIND11_MODULE(_extension, module) {
           "Of submodules by their names.");
 
   py::class_<Optimizer>(module, "Optimizer")
-      .def(py::init([](const std::vector<std::tuple<std::vector<at::Tensor>, double,
-                                                    std::map<std::string, std::string>>>& given) {
-        std::vector<Group> groups;
-        for (const auto& [parameters, lr, settings] : given)
-          groups.push_back({parameters, lr, settings});
-        return Optimizer{python::stand_in_for(groups)};
-      }))
+      .def(py::init(
+          [](const std::vector<Group>& groups) { return Optimizer{python::stand_in_for(groups)}; }))
       .def("set_rates", [](Optimizer& of, const std::vector<double>& rates) {
         python::set_rates(*of.optimizer, rates);
       });

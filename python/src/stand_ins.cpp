@@ -46,11 +46,11 @@ std::shared_ptr<Module> stand_in_for(const NamedTensors& parameters, const Named
 
 std::shared_ptr<torch::optim::Optimizer> stand_in_for(const std::vector<Group>& groups) {
   std::vector<torch::optim::OptimizerParamGroup> param_groups;
-  for (const auto& group : groups) {
+  for (const auto& [parameters, lr, settings] : groups) {
     auto options = std::make_unique<record::NamedOptions>();
-    options->lr = group.lr;
-    options->settings = group.settings;
-    param_groups.emplace_back(group.parameters, std::move(options));
+    options->lr = lr;
+    options->settings = settings;
+    param_groups.emplace_back(parameters, std::move(options));
   }
   return std::make_shared<PythonOptimizer>(param_groups, std::make_unique<record::NamedOptions>());
 }

@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -18,11 +19,8 @@ using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
 std::shared_ptr<torch::nn::Module> stand_in_for(const NamedTensors& parameters,
                                                 const NamedTensors& buffers);
 
-struct Group {
-  std::vector<at::Tensor> parameters;
-  double lr = 0;
-  std::map<std::string, std::string> settings;  // as record::NamedOptions has them
-};
+// Of each group the parameters, the rate, and the class and each option but the rate.
+using Group = std::tuple<std::vector<at::Tensor>, double, std::map<std::string, std::string>>;
 std::shared_ptr<torch::optim::Optimizer> stand_in_for(const std::vector<Group>& groups);
 // One for each group.
 void set_rates(torch::optim::Optimizer& optimizer, const std::vector<double>& rates);
