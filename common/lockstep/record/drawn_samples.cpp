@@ -77,7 +77,7 @@ void DrawnSamples::draw_backed() {
 }
 
 void DrawnSamples::draw(const std::string& phase, const std::vector<std::int64_t>& ids) {
-  before_.a_batch(phase == "train");
+  before_.batch(phase == "train");
   if (around_ && around_->phase == phase) {
     end_pass();
     if (around_) pass_ = std::exchange(around_, std::nullopt);
@@ -95,7 +95,7 @@ void DrawnSamples::draw(const std::string& phase, const std::vector<std::int64_t
 void DrawnSamples::draw_dealt(bool training) {
   if (fetches_ || dealt_.empty()) return;
   // Of a sampler that has dealt several, some may be thrown away.
-  if (training && dealt_.size() <= 2) before_.a_training_batch_dealt();
+  if (training && dealt_.size() <= 2) before_.dealt_for_training();
   std::vector<Batch> next;
   std::erase_if(dealt_, [&](const Batch& batch) {
     const auto is_of = [&](const Batch& one) {

@@ -28,9 +28,10 @@ class DrawnSamples {
     trace::Contents contents;
     trace::Dataset dataset;
   };
-  struct Before {                                  // what else is told by then
-    std::function<void(bool training)> a_batch;    // is drawn
-    std::function<void()> a_training_batch_dealt;  // is drawn
+  // Called before a batch is told as drawn, and before one that a sampler has dealt for training.
+  struct Before {
+    std::function<void(bool training)> batch;
+    std::function<void()> dealt_for_training;
   };
 
   DrawnSamples(trace::Writer& writer, Probes& probes, Before before)

@@ -27,12 +27,12 @@ Recorder::Recorder(std::shared_ptr<trace::Writer> writer, const ProbeOptions& op
       probes_(writer_, options),
       model_(*writer_, probes_),
       samples_(*writer_, probes_,
-               {.a_batch =
+               {.batch =
                     [this](bool training) {
                       state_.tell();
                       if (training) look_for_update();
                     },
-                .a_training_batch_dealt = [this] { state_.tell_resumed(); }}),
+                .dealt_for_training = [this] { state_.tell_resumed(); }}),
       state_(*writer_, probes_, model_) {
   hook_backward([](const at::Tensor& root, bool whole) {
     if (const auto current = recorder_here()) current->backward(root, whole);
@@ -275,7 +275,7 @@ void Recorder::end_step() {
 
 void Recorder::update_begins(torch::optim::Optimizer& optimizer) {
   hear([&] {
-    updates_ = true;
+    is_updating_ = true;
     if (model_.update_begins(optimizer)) gradients_told_ = true;
     if (model_.is_of_another_model(optimizer)) return;
     model_.begin();
@@ -287,7 +287,7 @@ void Recorder::update_begins(torch::optim::Optimizer& optimizer) {
 
 void Recorder::update_ended(torch::optim::Optimizer& optimizer) {
   hear([&] {
-    updates_ = false;
+    is_updating_ = false;
     if (model_.is_of_another_model(optimizer)) return;
     probes_.updated(optimizer);
     end_step();

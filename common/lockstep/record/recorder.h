@@ -145,7 +145,7 @@ class Recorder final : public Observer {
   // Else a backward or a collective finds what has changed since the last backward.
   std::atomic<bool> updates_are_told_{false};
   UnseenUpdates unseen_updates_;
-  bool updates_ = false;            // an optimizer does; a sharded one makes calls meanwhile
+  bool is_updating_ = false;        // an optimizer is; a sharded one makes calls meanwhile
   bool gradients_told_ = false;     // of this step
   bool evaluates_ = false;          // the model's last forward was in evaluation mode
   std::vector<at::Tensor> losses_;  // per sample, since the last backward

@@ -60,7 +60,7 @@ void Recorder::collective_begins(const trace::Collective& call, c10::ArrayRef<at
   hear([&] {
     cuts_.note(call, tensors);
     if (!updates_are_told_ && unseen_updates_.all_changed()) look_for_update();
-    if (!updates_) probes_.collective_begins(call, tensors);
+    if (!is_updating_) probes_.collective_begins(call, tensors);
   });
 }
 

@@ -67,7 +67,7 @@ struct LayerModes {
 // Python job `random`'s and NumPy's global one.
 struct RandomState {
   static constexpr const char* kName = "random_state";
-  std::vector<std::string> generators;  // by device
+  std::vector<std::string> generators;  // by device, or by the name of their module
   std::vector<std::uint64_t> hashes;
   template <class V>
   void visit(V& v) {
