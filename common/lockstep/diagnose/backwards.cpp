@@ -127,7 +127,9 @@ class SpanReader {
 std::vector<UpdateSpan> spans_of(const trace::ParticipantTrace& rank) {
   std::vector<UpdateSpan> spans;
   Known known;
-  for (const auto& update : cut_at_updates(rank)) {
+  const auto updates = cut_at_updates(rank);
+  spans.reserve(updates.size());  // they are kept
+  for (const auto& update : updates) {
     SpanReader reader(known);
     auto span = reader.read(update);
     const bool is_last = update.end == rank.events.size() && !update.left_out;

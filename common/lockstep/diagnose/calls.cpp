@@ -224,20 +224,21 @@ const std::vector<Call>* first_out_of_step(const Calls& calls) {
 namespace {
 
 bool find_equally_often(const Run& run) {
-  std::vector<std::map<std::int64_t, std::size_t>> of_ranks;  // calls by update
+  std::map<std::int64_t, std::size_t> of_first;  // calls by update
+  auto last = INT64_MAX;     // that all ranks have come to, and may be inside of
+  auto differs = INT64_MAX;  // the first in which some rank does
   for (const auto* rank : run.ranks) {
-    auto& counts = of_ranks.emplace_back();
-    for (std::size_t i = rank->last_attempt; i < rank->events.size(); ++i)
-      if (const auto* call = rank->events[i].as<trace::Collective>())
-        counts[rank->events[i].step] += is_point_to_point(*call) ? 0 : 1;
+    std::map<std::int64_t, std::size_t> counts;
+    for (const auto& at : rank->latest<trace::Collective>())
+      counts[at.step] += is_point_to_point(*at.event) ? 0 : 1;
     if (counts.empty()) return false;
+    last = std::min(last, counts.rbegin()->first);
+    if (of_first.empty()) of_first = counts;
+    const auto [one, other] = std::ranges::mismatch(of_first, counts);
+    if (one != of_first.end()) differs = std::min(differs, one->first);
+    if (other != counts.end()) differs = std::min(differs, other->first);
   }
-  auto last =
-      of_ranks.front().rbegin()->first;  // that all ranks have come to, and may be inside of
-  for (const auto& counts : of_ranks) last = std::min(last, counts.rbegin()->first);
-  for (auto& counts : of_ranks) counts.erase(counts.lower_bound(last), counts.end());
-  return std::all_of(of_ranks.begin(), of_ranks.end(),
-                     [&](const auto& counts) { return counts == of_ranks.front(); });
+  return differs >= last;
 }
 
 }  // namespace

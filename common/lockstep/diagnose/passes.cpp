@@ -184,8 +184,9 @@ const std::vector<Pass>& finished_passes(const Run& run, const std::string& phas
 }
 
 bool is_same_order(const Pass& one, const Pass& other) {
-  return std::ranges::equal(one.ranks, other.ranks,
-                            [](const auto& a, const auto& b) { return a.order() == b.order(); });
+  return std::ranges::equal(one.ranks, other.ranks, [](const auto& a, const auto& b) {
+    return std::ranges::equal(a.batches, b.batches, is_same) || a.order() == b.order();
+  });
 }
 
 bool all_in_one_order(std::span<const Pass> passes) {

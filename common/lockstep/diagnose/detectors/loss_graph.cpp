@@ -1,4 +1,5 @@
 // Pitfalls of losses that other ranks' values go into, and their gradients do not come back from.
+#include <lockstep/diagnose/cuts.h>
 #include <lockstep/diagnose/detector.h>
 #include <lockstep/diagnose/gradients.h>
 
@@ -45,27 +46,28 @@ namespace {
 struct LossStep {
   std::int64_t samples = 0;  // drawn for training
   int losses = 0;
-  bool updated = false;  // so that backward has called all it calls
-  trace::Loss loss;
+  bool updated = false;                                 // so that backward has called all it calls
+  const trace::Loss* loss = nullptr;                    // the last
   std::vector<const trace::Collective*> before, after;  // after: in backward, or beside it
-  double own_mean() const { return loss.sum / static_cast<double>(loss.count); }
+  double own_mean() const { return loss->sum / static_cast<double>(loss->count); }
 };
 
 std::map<std::int64_t, LossStep> loss_steps(const trace::ParticipantTrace& rank) {
   std::map<std::int64_t, LossStep> steps;
-  for (const auto& event : rank.events) {
-    if (event.step < 0) continue;
-    auto& step = steps[event.step];
-    if (const auto* samples = event.as<trace::Samples>(); samples && samples->phase == "train")
-      step.samples += static_cast<std::int64_t>(samples->ids.size());
-    if (const auto* loss = event.as<trace::Loss>()) {
-      ++step.losses;
-      step.loss = *loss;
-    }
-    if (event.is<trace::Update>()) step.updated = true;
-    if (const auto* call = event.as<trace::Collective>())
-      (step.losses == 0 ? step.before : step.after).push_back(call);
-  }
+  each_of<trace::Samples, trace::Loss, trace::Update, trace::Collective>(
+      rank, 0, [&](std::size_t, const trace::Event& event) {
+        if (event.step < 0) return;
+        auto& step = steps[event.step];
+        if (const auto* samples = event.as<trace::Samples>(); samples && samples->phase == "train")
+          step.samples += static_cast<std::int64_t>(samples->ids.size());
+        if (const auto* loss = event.as<trace::Loss>()) {
+          ++step.losses;
+          step.loss = loss;
+        }
+        if (event.is<trace::Update>()) step.updated = true;
+        if (const auto* call = event.as<trace::Collective>())
+          (step.losses == 0 ? step.before : step.after).push_back(call);
+      });
   return steps;
 }
 
@@ -85,7 +87,7 @@ std::vector<CommonStep> common_steps(const Run& run) {
   std::map<std::int64_t, CommonStep> steps;
   for (const auto* rank : run.ranks)
     for (auto& [number, of_rank] : loss_steps(*rank)) {
-      if (of_rank.losses != 1 || of_rank.loss.count == 0 || !of_rank.updated) continue;
+      if (of_rank.losses != 1 || of_rank.loss->count == 0 || !of_rank.updated) continue;
       steps[number].step = number;
       steps[number].ranks.push_back(std::move(of_rank));
     }
@@ -135,9 +137,9 @@ bool gathered_losses_in_vain(const CommonStep& step) {
       return has(call->op, "allgather") && elements_of(*call) == rank.samples;
     };
     const auto gathered = rank.samples * static_cast<std::int64_t>(step.ranks.size());
-    return rank.samples > 1 && rank.loss.count == rank.samples &&
+    return rank.samples > 1 && rank.loss->count == rank.samples &&
            std::any_of(rank.before.begin(), rank.before.end(), gathers) &&
-           std::abs(rank.loss.backward_value - mean) <= 0.01 * spread + 1e-6 * std::abs(mean) &&
+           std::abs(rank.loss->backward_value - mean) <= 0.01 * spread + 1e-6 * std::abs(mean) &&
            !gradients_went_back(rank, gathered);
   });
 }
@@ -146,15 +148,15 @@ bool gathered_in_vain(const CommonStep& step) {
   std::int64_t samples = 0;
   for (const auto& rank : step.ranks) samples += rank.samples;
   const auto world_size = static_cast<std::int64_t>(step.ranks.size());
-  const double first = step.ranks.front().loss.sum;
+  const double first = step.ranks.front().loss->sum;
   return step.on_all([&](const LossStep& rank) {
     std::int64_t gathered = 0;  // the largest, from all ranks
     for (const auto* call : rank.before)
       if (has(call->op, "allgather"))
         gathered = std::max(gathered, world_size * elements_of(*call));
-    const bool of_all = rank.loss.count == samples && rank.samples < samples;
-    return gathered > 0 && of_all && are_close(rank.loss.sum, first, 1e-4) &&
-           are_close(rank.loss.backward_value, rank.own_mean(), 0.05) &&
+    const bool of_all = rank.loss->count == samples && rank.samples < samples;
+    return gathered > 0 && of_all && are_close(rank.loss->sum, first, 1e-4) &&
+           are_close(rank.loss->backward_value, rank.own_mean(), 0.05) &&
            !gradients_went_back(rank, gathered);
   });
 }
@@ -176,7 +178,7 @@ bool starts_from_the_mean(const CommonStep& step) {
   return step.on_all([&](const LossStep& rank) {
     return std::any_of(rank.before.begin(), rank.before.end(), sums_a_scalar) &&
            std::none_of(rank.after.begin(), rank.after.end(), sums_a_scalar) &&  // its backward's
-           std::abs(rank.loss.backward_value - mean) <= near;
+           std::abs(rank.loss->backward_value - mean) <= near;
   });
 }
 
@@ -195,18 +197,22 @@ struct Rule {
   std::string (*describe)(const CommonStep&);
 };
 
-Verdict judge(const Run& run, const Rule& rule) {
-  auto steps = common_steps(run);
-  const auto called = [](const LossStep& rank) { return !rank.after.empty(); };
-  std::erase_if(steps, [&](const CommonStep& step) { return !step.on_all(called); });
-  if (steps.empty())
+Verdict judge(const Run& run, const std::vector<CommonStep>& steps, const Rule& rule) {
+  const CommonStep* first = nullptr;
+  bool has_calls = false, all_wrong = true;
+  for (const auto& step : steps) {
+    if (!step.on_all([](const LossStep& rank) { return !rank.after.empty(); })) continue;
+    has_calls = true;
+    if (!rule.can_tell(step)) continue;
+    if (first == nullptr) first = &step;
+    all_wrong = all_wrong && rule.is_wrong(step);
+  }
+  if (!has_calls)
     return not_triggered(
         "no step has one loss of every rank, a collective after it, and an update");
-  std::erase_if(steps, [&](const CommonStep& step) { return !rule.can_tell(step); });
-  if (steps.empty()) return not_triggered(rule.none_can);
-  if (!std::all_of(steps.begin(), steps.end(), rule.is_wrong)) return clean();
-  return found(
-      {.ranks = run.numbers, .step = steps.front().step, .evidence = rule.describe(steps.front())});
+  if (first == nullptr) return not_triggered(rule.none_can);
+  if (!all_wrong) return clean();
+  return found({.ranks = run.numbers, .step = first->step, .evidence = rule.describe(*first)});
 }
 
 // The loss is computed from a sum over the ranks that autograd does not see.
@@ -239,9 +245,10 @@ Verdict gather_loses_graph(const Run& run) {
            "came from: averaged, the gradient is 1/" +
            std::to_string(step.ranks.size()) + " of the loss's";
   };
-  const auto verdict = judge(run, {any_step, "", gathered_in_vain, describe});
+  const auto steps = common_steps(run);
+  const auto verdict = judge(run, steps, {any_step, "", gathered_in_vain, describe});
   if (verdict.state != State::clean) return verdict;
-  auto of_losses = judge(run, {any_step, "", gathered_losses_in_vain, describe});
+  auto of_losses = judge(run, steps, {any_step, "", gathered_losses_in_vain, describe});
   if (of_losses.state != State::found) return verdict;
   // Gradients that are summed, or that nobody has recorded, may make up for it.
   const auto times = times_the_mean(run);
@@ -253,13 +260,14 @@ Verdict gather_loses_graph(const Run& run) {
 Verdict loss_all_reduced_in_place(const Run& run) {
   const auto describe = [](const CommonStep& step) {
     const auto& rank = step.ranks.front();
-    return "backward starts from " + std::to_string(rank.loss.backward_value) +
+    return "backward starts from " + std::to_string(rank.loss->backward_value) +
            ", the mean of all ranks' losses (the first rank's own is " +
            std::to_string(rank.own_mean()) +
            "), and no sum over the ranks in backward makes up for the division";
   };
-  return judge(run, {losses_differ, "the ranks' losses are equal: each is their mean",
-                     starts_from_the_mean, describe});
+  return judge(run, common_steps(run),
+               {losses_differ, "the ranks' losses are equal: each is their mean",
+                starts_from_the_mean, describe});
 }
 
 }  // namespace
