@@ -95,7 +95,7 @@ TEST_P(Clipping, OfEachPartIsAdvice) {
       for (auto event = rank.events.begin(); event != rank.events.end(); ++event)
         if (event->is<trace::Clip>())
           event = rank.events.insert(event + 1,
-                                     {.step = event->step, .payload = trace::GradientArrived{0}});
+                                     trace::Event{0, event->step, trace::GradientArrived{0}});
     return trace;
   };
   expect_only(in_parts(ClippingJob{.world_size = GetParam(), .allowed = 0.01}.run()),

@@ -54,9 +54,9 @@ TEST_P(Epoch, NeverToldToTheSecondModelIsNamed) {
           });
       const auto* model = rank.all<trace::Model>().front().event;
       const trace::Model again = *model;
-      rank.events.insert(
-          begins, {{.step = step, .payload = again},
-                   {.step = step, .payload = trace::Engine{"distributed_data_parallel", 2}}});
+      rank.events.insert(begins,
+                         {trace::Event{0, step, again},
+                          trace::Event{0, step, trace::Engine{"distributed_data_parallel", 2}}});
     }
     return trace;
   };

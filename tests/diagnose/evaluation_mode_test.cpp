@@ -229,8 +229,7 @@ TEST_P(EvaluationMode, ThatOneStartIsNeverSetBackFromIsNamed) {
   for (auto& rank : trace.ranks) {
     const auto second = std::find_if(rank.events.begin(), rank.events.end(),
                                      [](const trace::Event& event) { return event.step == 8; });
-    rank.events.insert(second,
-                       {.step = 7, .payload = trace::Engine{"distributed_data_parallel", 1}});
+    rank.events.insert(second, {0, 7, trace::Engine{"distributed_data_parallel", 1}});
   }
   expect_only(trace, "training-in-evaluation-mode", all_ranks(GetParam()), 4,
               diagnose::Severity::advice);

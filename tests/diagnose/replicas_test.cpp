@@ -62,7 +62,7 @@ TEST_P(Replicas, OfAnEngineThatIsToldNotToReduceAreNotSynchronised) {
   job.reduce = false;
   auto trace = job.run();
   for (auto& rank : trace.ranks) {
-    rank.events.insert(rank.events.begin(), {.payload = trace::SyncGradients{false}});
+    rank.events.insert(rank.events.begin(), {0, -1, trace::SyncGradients{false}});
     record(rank, 0, trace::SyncGradients{true});  // when all is over
   }
   expect_only(trace, "no-gradient-sync", all_ranks(GetParam()), 0);
@@ -192,7 +192,7 @@ trace::Trace looked_at_before_updates(trace::Trace trace, const trace::BeforeUpd
   for (auto& rank : trace.ranks)
     for (auto event = rank.events.begin(); event != rank.events.end(); ++event)
       if (event->step >= 1 && event->is<trace::ReducedGradients>())
-        event = rank.events.insert(event, {.step = event->step, .payload = found}) + 1;
+        event = rank.events.insert(event, {0, event->step, found}) + 1;
   return trace;
 }
 
@@ -202,10 +202,10 @@ trace::Trace with_one_between_updates(trace::Trace trace) {
     std::int64_t sequence = 0;
     for (auto event = rank.events.begin(); event != rank.events.end(); ++event)
       if (event->is<trace::Parameters>() && event->step >= 0)
-        event = rank.events.insert(event + 1,
-                                   {.step = event->step + 1,
-                                    .payload = trace::Collective{
-                                        0, ++sequence, "0", "allreduce", "sum", -1, "float", {9}}});
+        event = rank.events.insert(
+            event + 1,
+            {0, event->step + 1,
+             trace::Collective{0, ++sequence, "0", "allreduce", "sum", -1, "float", {9}}});
   }
   return trace;
 }
@@ -451,7 +451,7 @@ TEST_P(Replicas, ThatShareNothingAreNamedOnceTheRunHasEnded) {
   // As by a broadcast of its first parameters.
   auto shared = not_ended(apart);
   for (auto& rank : shared.ranks)
-    rank.events.insert(rank.events.begin(), {.payload = call(1, "0", "broadcast", 0, 9)});
+    rank.events.insert(rank.events.begin(), {0, -1, call(1, "0", "broadcast", 0, 9)});
   expect_only(shared, "no-gradient-sync", all_ranks(GetParam()), 0);
 }
 

@@ -82,6 +82,13 @@ TEST(Attempts, OfOtherWorldSizesAreRefused) {
   EXPECT_THROW(concatenate({}), UsageError);
 }
 
+TEST(Attempts, NoStepIsCountedBeyondTheMost) {
+  auto first = attempt({0, 1});
+  for (auto& rank : first.ranks) rank.events.back().step = kMostSteps;
+  const auto job = concatenate({first, attempt({0, 1}, 2, 200)});
+  EXPECT_EQ(job.ranks[0].events.back().step, kMostSteps);
+}
+
 Event model(std::int64_t step, std::int64_t size) {
   return {0, step, Model{.names = {"w"}, .shapes = {{size}}, .dtypes = {"float32"}}};
 }

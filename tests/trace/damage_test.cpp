@@ -173,7 +173,7 @@ TEST_F(DamagedTrace, SaysWhatIsWrongAndWhere) {
 // Whoever puts attempts behind each other adds their steps.
 TEST_F(DamagedTrace, AStepThatNobodyReachesIsRefused) {
   constexpr std::size_t kStep = kHead + 16;
-  constexpr auto kMost = std::int64_t{1} << 40;
+  constexpr std::int64_t kMost = trace::kMostSteps;
   for (const auto step : {std::numeric_limits<std::int64_t>::max(), kMost + 1, std::int64_t{-2},
                           std::numeric_limits<std::int64_t>::min()})
     EXPECT_THAT(refusal_of(with(kStep, step)),

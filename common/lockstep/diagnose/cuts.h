@@ -40,7 +40,7 @@ struct Stretch {
     return std::span(rank->events).subspan(begin, end - begin);
   }
   template <class T>
-  std::vector<trace::ParticipantTrace::At<T>> all() const {
+  trace::EventsOf<T> all() const {
     return rank->from<T>(begin, end);
   }
   template <class T>
@@ -72,10 +72,8 @@ struct PassStretch : Stretch {
   std::int64_t attempt = 0;           // of the job
   bool ended = false;                 // in order
 
-  std::vector<trace::ParticipantTrace::At<trace::Samples>> batches() const {
-    auto drawn = all<trace::Samples>();
-    std::erase_if(drawn, [&](const auto& at) { return at.event->phase != phase; });
-    return drawn;
+  trace::EventsOf<trace::Samples> batches() const {
+    return all<trace::Samples>().where([&](const auto& at) { return at.event->phase == phase; });
   }
 };
 std::vector<PassStretch> cut_at_passes(const trace::ParticipantTrace& rank,

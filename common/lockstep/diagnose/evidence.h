@@ -44,8 +44,7 @@ std::vector<int> odd_ones_out(const std::vector<int>& ranks, const std::vector<K
 
 // Tells `see` the key and value of each setting of these that is `of` something.
 template <class See>
-void each_setting(const std::vector<trace::ParticipantTrace::At<trace::Settings>>& told,
-                  trace::SettingsOf of, See see) {
+void each_setting(const trace::EventsOf<trace::Settings>& told, trace::SettingsOf of, See see) {
   for (const auto& at : told)
     for (std::size_t i = 0; i < std::min(at.event->keys.size(), at.event->values.size()); ++i)
       if (at.event->of == of) see(at.event->keys[i], at.event->values[i]);

@@ -48,14 +48,14 @@ Groups groups_of_equal(const Replicas& replicas);
 // A rank's events of a kind that belong to updates: none of a step that was left out.
 template <class T>
 auto of_updates(const trace::ParticipantTrace& rank) {
-  auto all = rank.all<T>();
+  const auto all = rank.all<T>();
   const auto scaled = rank.all<trace::ScaledStep>();
   if (std::ranges::all_of(scaled, [](const auto& at) { return at.event->updates; })) return all;
-  all.clear();
-  for (const auto& update : cut_at_updates(rank))
-    for (const auto& at : update.all<T>())
-      if (!update.left_out || at.step != update.step) all.push_back(at);
-  return all;
+  const auto updates = cut_at_updates(rank);
+  return all.where([&](const auto& at) {
+    const auto behind = std::ranges::upper_bound(updates, at.place, {}, &UpdateStretch::begin);
+    return !std::prev(behind)->left_out || at.step != std::prev(behind)->step;
+  });
 }
 
 // Every rank's events of a kind of which an update has one, by update, where all ranks have it.

@@ -30,9 +30,8 @@ struct Weights {
 std::vector<Weights> weights_of(const trace::ParticipantTrace& rank) {
   std::vector<Weights> all;
   for (const auto& update : cut_at_updates(rank, rank.last_attempt)) {
-    auto inputs = update.all<trace::Input>();
-    std::erase_if(inputs, [](const auto& at) {
-      return at.event->index != 0 || at.event->shape.empty() || at.event->shape.front() <= 0;
+    const auto inputs = update.all<trace::Input>().where([](const auto& at) {
+      return at.event->index == 0 && !at.event->shape.empty() && at.event->shape.front() > 0;
     });
     const auto losses = update.all<trace::LossDivisors>();
     const auto is_one = [](const auto& at) {

@@ -79,7 +79,7 @@ void leave_out(ParticipantTrace& rank, std::size_t begin, std::int64_t updates) 
   for (std::size_t i = 0; i < rank.events.size(); ++i) {
     auto& event = rank.events[i];
     if (i < begin && !is_of_the_job(event)) continue;
-    event.step = std::max<std::int64_t>(event.step - updates, -1);
+    event.step = static_cast<std::int32_t>(std::max<std::int64_t>(event.step - updates, -1));
     kept.push_back(std::move(event));
   }
   rank.events = std::move(kept);

@@ -14,7 +14,7 @@ namespace lockstep::trace {
 namespace {
 
 std::int64_t last_step(const Trace& attempt) {
-  std::int64_t last = -1;
+  std::int32_t last = -1;
   for (const auto& rank : attempt.ranks)
     for (const auto& event : rank.events) last = std::max(last, event.step);
   return last;
@@ -58,7 +58,8 @@ struct Shift {
 // Puts `later` behind `rank`.
 void append(ParticipantTrace& rank, ParticipantTrace later, const Shift& shift) {
   for (auto& event : later.events) {
-    event.step += shift.steps;
+    event.step =
+        static_cast<std::int32_t>(std::min<std::int64_t>(event.step + shift.steps, kMostSteps));
     event.time_ns = moved(event.time_ns, shift.time_ns);
     if (event.left_ns != 0) event.left_ns = moved(event.left_ns, shift.time_ns);
     if (shift.groups.empty()) continue;

@@ -21,8 +21,7 @@
 namespace lockstep::trace {
 namespace {
 
-constexpr std::int32_t kMostRanks = 1 << 20;                // what follows asks for memory for each
-constexpr std::int64_t kMostSteps = std::int64_t{1} << 40;  // steps of all attempts are added
+constexpr std::int32_t kMostRanks = 1 << 20;  // what follows asks for memory for each
 
 [[noreturn]] void refuse(const std::filesystem::path& file, std::uint64_t offset,
                          const std::string& what) {
@@ -129,7 +128,7 @@ std::string_view fields_of(const std::uint8_t* record, const RecordHeader& head)
 // `known`: what an event of another rank said, if anything.
 Event decode_at(const std::filesystem::path& file, std::uint64_t offset, const std::uint8_t* record,
                 const RecordHeader& head, const Known& known, Ids& last) {
-  Event event{.time_ns = head.time_ns, .step = head.step};
+  Event event(head.time_ns, head.step, {});
   try {
     const auto fields = fields_of(record, head);
     if (event.payload = known.find(head.kind, fields); !event.payload)
@@ -304,7 +303,7 @@ bool went_on(const std::vector<ParticipantTrace>& ranks, const RankEnd& told) {
   std::int64_t step = -1;
   return std::any_of(rank->events.begin(), rank->events.end(), [&](const Event& event) {
     if (event.time_ns > told.ended_ns + kOrder) return event.step > step + 1;
-    step = std::max(step, event.step);
+    step = std::max<std::int64_t>(step, event.step);
     return false;
   });
 }

@@ -1,6 +1,7 @@
 // Reads traces back: of a finished run, a killed one, or one still running.
 #pragma once
 
+#include <lockstep/trace/events_of.h>
 #include <lockstep/trace/kind_index.h>
 #include <lockstep/trace/recorded_event.h>
 #include <lockstep/trace/writer.h>
@@ -8,6 +9,8 @@
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
+#include <span>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -27,23 +30,16 @@ struct ParticipantTrace {
   // Where several attempts of a job stand one behind the other: the last one's first event.
   std::size_t last_attempt = 0;
 
-  // All events of one kind, in order, with their step and time. They point into this trace.
+  // All events of one kind, in order. They point into this trace.
   template <class T>
-  struct At {
-    std::int64_t step;
-    std::int64_t time_ns;
-    const T* event;
-    std::int64_t left_ns;  // as Event has it
-  };
-  template <class T>
-  std::vector<At<T>> all() const& {
+  EventsOf<T> all() const& {
     return from<T>(0);
   }
   template <class T>
-  std::vector<At<T>> all() const&& = delete;  // of a temporary they would point nowhere
+  EventsOf<T> all() const&& = delete;  // of a temporary they would point nowhere
   // Those of the last attempt.
   template <class T>
-  std::vector<At<T>> latest() const& {
+  EventsOf<T> latest() const& {
     return from<T>(last_attempt);
   }
 
@@ -53,22 +49,16 @@ struct ParticipantTrace {
 
   // Those among the events [first, end).
   template <class T>
-  std::vector<At<T>> from(std::size_t first, std::size_t end = SIZE_MAX) const& {
-    std::vector<At<T>> found;
-    const auto add = [&](const Event& event) {
-      if (const auto* payload = event.as<T>())
-        found.push_back({event.step, event.time_ns, payload, event.left_ns});
-    };
-    if (index.empty()) {
-      for (std::size_t i = first; i < std::min(end, events.size()); ++i) add(events[i]);
-      return found;
+  EventsOf<T> from(std::size_t first, std::size_t end = SIZE_MAX) const& {
+    if (!index.empty()) {
+      const auto places = index.of(kind_of<T>());
+      const auto begin = std::lower_bound(places.begin(), places.end(), first);
+      return {events.data(), std::span(begin, std::lower_bound(begin, places.end(), end))};
     }
-    const auto positions = index.of(kind_of<T>());
-    const auto begin = std::lower_bound(positions.begin(), positions.end(), first);
-    const auto last = std::lower_bound(begin, positions.end(), end);
-    found.reserve(static_cast<std::size_t>(last - begin));
-    for (auto at = begin; at != last; ++at) add(events[*at]);
-    return found;
+    std::vector<std::uint32_t> places;
+    for (std::size_t i = first; i < std::min(end, events.size()); ++i)
+      if (events[i].is<T>()) places.push_back(static_cast<std::uint32_t>(i));
+    return {events.data(), std::move(places)};
   }
 };
 

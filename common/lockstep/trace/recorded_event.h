@@ -14,14 +14,12 @@ namespace lockstep::trace {
 // A counted reference to a value of one of Payload's types, or none. It may be read, and shared, by several threads.
 class SharedPayload {
   struct Base {
-    explicit Base(std::uint32_t of) : kind(of) {}
     virtual ~Base() = default;
     std::atomic<std::uint32_t> owners{1};
-    const std::uint32_t kind;
   };
   template <class T>
   struct Held : Base {
-    explicit Held(T of) : Base(kind_of<T>()), value(std::move(of)) {}
+    explicit Held(T of) : value(std::move(of)) {}
     T value;
   };
 
@@ -29,17 +27,19 @@ class SharedPayload {
   SharedPayload() = default;
   template <class T>
   requires requires { T::kName; }
-  SharedPayload(T value) : held_(new Held<T>(std::move(value))) {}
+  SharedPayload(T value) : held_(new Held<T>(std::move(value))), kind_(kind_of<T>()) {}
   SharedPayload(const Payload& payload)
       : SharedPayload(std::visit([](const auto& value) { return SharedPayload(value); }, payload)) {
   }
 
-  SharedPayload(const SharedPayload& other) noexcept : held_(other.held_) {
+  SharedPayload(const SharedPayload& other) noexcept : held_(other.held_), kind_(other.kind_) {
     if (held_) held_->owners.fetch_add(1, std::memory_order_relaxed);
   }
-  SharedPayload(SharedPayload&& other) noexcept : held_(std::exchange(other.held_, nullptr)) {}
+  SharedPayload(SharedPayload&& other) noexcept
+      : held_(std::exchange(other.held_, nullptr)), kind_(other.kind_) {}
   SharedPayload& operator=(SharedPayload other) noexcept {
     std::swap(held_, other.held_);
+    std::swap(kind_, other.kind_);
     return *this;
   }
   ~SharedPayload() {
@@ -47,7 +47,7 @@ class SharedPayload {
   }
 
   explicit operator bool() const { return held_ != nullptr; }
-  std::size_t index() const { return held_->kind; }  // in Payload; there must be one
+  std::size_t index() const { return kind_; }  // in Payload; there must be one
 
   // The value, if it is of this type.
   template <class T>
@@ -72,18 +72,30 @@ class SharedPayload {
   template <std::size_t I, class F>
   decltype(auto) visit_from(F&& what) const {
     if constexpr (I + 1 < std::variant_size_v<Payload>)
-      if (held_->kind != I) return visit_from<I + 1>(std::forward<F>(what));
+      if (kind_ != I) return visit_from<I + 1>(std::forward<F>(what));
     return what(static_cast<const Held<std::variant_alternative_t<I, Payload>>*>(held_)->value);
   }
 
   Base* held_ = nullptr;
+  std::uint32_t kind_ =
+      0;  // here and not in what is held: most events are asked for their kind alone
 };
+
+inline constexpr std::int32_t kMostSteps = 1 << 30;
 
 struct Event {
   std::int64_t time_ns = 0;  // monotonic_ns() when it was recorded
-  std::int64_t step = -1;    // updates done so far by this rank; -1 = before training
-  SharedPayload payload;
+  [[no_unique_address]] SharedPayload payload;
+  std::int32_t step = -1;    // updates done so far by this rank; -1 = before training
   std::int64_t left_ns = 0;  // of a Collective: when its work was done; 0 = still inside
+
+  Event() = default;
+  // At most kMostSteps.
+  Event(std::int64_t at_ns, std::int64_t at_step, SharedPayload what, std::int64_t done_ns = 0)
+      : time_ns(at_ns),
+        payload(std::move(what)),
+        step(static_cast<std::int32_t>(at_step)),
+        left_ns(done_ns) {}
 
   template <class T>
   const T* as() const {
@@ -98,5 +110,7 @@ struct Event {
     return payload.change<T>();
   }
 };
+
+static_assert(sizeof(Event) == 32);  // a job of 10,000 ranks has millions
 
 }  // namespace lockstep::trace

@@ -75,13 +75,11 @@ using OfRank = std::map<std::int64_t, const std::vector<trace::Summary>*>;
 template <class Neighbour>
 OfRank buffers_beside(const trace::ParticipantTrace& rank, int distance, Neighbour wanted) {
   OfRank steps;
-  const auto count = static_cast<std::ptrdiff_t>(rank.events.size());
-  for (std::ptrdiff_t i = 0; i < count; ++i) {
-    const auto* buffers = rank.events[i].as<trace::Buffers>();
-    const auto other = i + distance;
-    if (buffers && other >= 0 && other < count && rank.events[other].step == rank.events[i].step &&
+  for (const auto& at : rank.all<trace::Buffers>()) {
+    const auto other = at.place + static_cast<std::size_t>(distance);  // -1: the one before
+    if (other < rank.events.size() && rank.events[other].step == at.step &&
         wanted(rank.events[other]))
-      steps.emplace(rank.events[i].step, &buffers->values);
+      steps.emplace(at.step, &at.event->values);
   }
   return steps;
 }
@@ -145,9 +143,8 @@ std::string buffer_text(const Run& run, std::int64_t step, int buffer) {
 
 // Running statistics of a model that no engine has wrapped: after updates alone.
 auto told_statistics(const trace::ParticipantTrace& rank) {
-  auto told = rank.latest<trace::OutsideParameters>();
-  std::erase_if(told, [](const auto& at) { return at.event->holder != kModelStatistics; });
-  return told;
+  return rank.latest<trace::OutsideParameters>().where(
+      [](const auto& at) { return at.event->holder == kModelStatistics; });
 }
 
 OfRank statistics_of(const trace::ParticipantTrace& rank) {

@@ -122,13 +122,12 @@ Verdict lost(const Run& run, const std::vector<std::string>& names) {
 // Where ranks go on from a checkpoint together: those whose optimizers hold nothing, while others' hold state. Of a
 // sharded optimizer each rank has another part, so that there is nothing else to compare.
 Verdict resumed_without(const Run& run) {
-  std::vector<std::vector<trace::ParticipantTrace::At<trace::TrainingState>>> resumed;
+  std::vector<trace::EventsOf<trace::TrainingState>> resumed;
   std::size_t moments = SIZE_MAX;
   for (const auto* rank : run.ranks) {
-    resumed.push_back(rank->latest<trace::TrainingState>());
-    std::erase_if(resumed.back(), [](const auto& at) {
-      return at.event->moment != "resumed" || !part(*at.event, "optimizer");
-    });
+    resumed.push_back(rank->latest<trace::TrainingState>().where([](const auto& at) {
+      return at.event->moment == "resumed" && part(*at.event, "optimizer");
+    }));
     moments = std::min(moments, resumed.back().size());
   }
   for (std::size_t k = 0; k < moments; ++k) {
@@ -264,13 +263,11 @@ Verdict optimizer_state_on_wrong_device(const Run& run) {
 }
 
 Verdict ema_on_one_rank(const Run& run) {
-  std::vector<std::vector<trace::ParticipantTrace::At<trace::TrainingState>>> states;
+  std::vector<trace::EventsOf<trace::TrainingState>> states;
   std::size_t moments = SIZE_MAX;
   for (const auto* rank : run.ranks) {
-    states.push_back(rank->all<trace::TrainingState>());
-    std::erase_if(states.back(), [](const auto& at) {
-      return at.event->moment == "loaded" || !part(*at.event, "average");
-    });
+    states.push_back(rank->all<trace::TrainingState>().where(
+        [](const auto& at) { return at.event->moment != "loaded" && part(*at.event, "average"); }));
     moments = std::min(moments, states.back().size());
   }
   bool any = false;

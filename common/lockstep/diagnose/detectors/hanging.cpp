@@ -282,7 +282,7 @@ Verdict every_rank_raises(const Run& run) {
   if (!all) return clean();
   std::int64_t step = -1;
   for (const auto* rank : run.ranks)
-    if (!rank->events.empty()) step = std::max(step, rank->events.back().step);
+    if (!rank->events.empty()) step = std::max<std::int64_t>(step, rank->events.back().step);
   return found(
       {.ranks = run.numbers,
        .step = step,

@@ -83,7 +83,7 @@ StepEnds steps_of(const trace::ParticipantTrace& rank) {
 }
 
 Verdict local_overflow_skip(const Run& run) {
-  std::vector<std::vector<trace::ParticipantTrace::At<trace::ScaledStep>>> steps;
+  std::vector<trace::EventsOf<trace::ScaledStep>> steps;
   auto common = static_cast<std::size_t>(-1);  // that every rank came to the end of
   for (const auto* rank : run.ranks) {
     steps.push_back(rank->all<trace::ScaledStep>());

@@ -237,7 +237,7 @@ using States = std::map<std::int64_t, std::map<std::string, std::uint64_t>>;
 
 // Tells `see` the step, the generator and the hash of each state of these.
 template <class See>
-void each_state(const std::vector<trace::ParticipantTrace::At<trace::RandomState>>& told, See see) {
+void each_state(const trace::EventsOf<trace::RandomState>& told, See see) {
   for (const auto& at : told)
     for (std::size_t i = 0; i < std::min(at.event->generators.size(), at.event->hashes.size()); ++i)
       see(at.step, at.event->generators[i], at.event->hashes[i]);

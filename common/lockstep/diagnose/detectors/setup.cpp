@@ -200,8 +200,8 @@ std::optional<Finding> clips_that_differ(const Run& run) {
   auto first = std::numeric_limits<std::int64_t>::max();
   bool all_clip = true;
   for (const auto* rank : run.ranks) {
-    auto clips = rank->all<trace::Clip>();
-    std::erase_if(clips, [](const auto& at) { return !std::isfinite(at.event->max_norm); });
+    const auto clips = rank->all<trace::Clip>().where(
+        [](const auto& at) { return std::isfinite(at.event->max_norm); });
     if (rank->all<trace::ReducedGradients>().size() < kAgreeing) return std::nullopt;
     norms.push_back(clips.empty() ? "none" : number(clips.front().event->max_norm));
     all_clip = all_clip && !clips.empty();
