@@ -87,14 +87,15 @@ def lessons_table():
 
 def equations():
     """[(slug, sentence, what it must hold for)], in order."""
-    return re.findall(r'\{"([a-z-]+)",\s+"([^"]+)",\s+"([a-z]+)"\}', (DIAGNOSE / "equations.cpp").read_text(encoding="utf-8"))
+    return re.findall(r'\{"([a-z-]+)",\s+"([^"]+)",\s+"([a-z]+)",', (DIAGNOSE / "equations.cpp").read_text(encoding="utf-8"))
 
 
 def generic_findings():
     """{slug: the equation that it breaks}"""
-    entries = [entry for file in sorted(DIAGNOSE.glob("detectors/*.cpp"))
-               for entry in file.read_text(encoding="utf-8").split('.slug = "')[1:] if ".generic =" in entry]
-    return {entry.split('"')[0]: re.search(r"Equation::(\w+)", entry)[1].replace("_", "-") for entry in entries}
+    names = re.findall(r'^      \{"([a-z-]+)",$', (DIAGNOSE / "nearest.cpp").read_text(encoding="utf-8"), re.M)
+    rules = dict(re.findall(r'\.slug = "([a-z-]+)",\s+\.equation = Equation::(\w+)', "".join(
+        file.read_text(encoding="utf-8") for file in DIAGNOSE.glob("detectors/*.cpp"))))
+    return {name: rules[name].replace("_", "-") for name in names}
 
 
 def equations_table():

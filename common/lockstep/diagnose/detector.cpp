@@ -66,9 +66,4 @@ const Detector* detector_of(const std::string& slug) {
   return found == all.end() ? nullptr : &*found;
 }
 
-bool is_generic(const std::string& slug) {
-  const auto* detector = detector_of(slug);
-  return detector != nullptr && detector->generic;
-}
-
 }  // namespace lockstep::diagnose

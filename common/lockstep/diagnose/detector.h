@@ -39,6 +39,9 @@ struct Detector {
   std::string slug;
   Equation equation{};  // that is broken where this pitfall is found
   bool whole = false;   // where it is clean, the equation held in what was recorded
+  // Which lines of a program a finding points to, by what begins there (report/places.h). Empty: none; null: those that
+  // its equation is about.
+  const char* line = nullptr;
   // A run that lacks one of these is not asked about. It is not_applicable where fewer than `fewest` took part, and
   // not_triggered where another kind of participant did, where one left no trace and the run must be `complete`, or
   // where a kind of event in `needs` was not recorded.
@@ -55,8 +58,6 @@ struct Detector {
   bool of_job = false;
   bool is_consequence = false;  // any violation that began no later accounts for it
   bool common = false;          // advice that many right programs have: told last
-  // Of faults that no pitfall has a name for: docs/findings.md says what it means.
-  bool generic = false;
   // Other findings that follow from a violation of this one; of a mixed-up collective, those that show no earlier.
   std::vector<std::string> accounts_for = {};
   // Asked of runs that have all of these.
@@ -72,6 +73,5 @@ struct Detector {
 // All of them, by slug.
 const std::vector<Detector>& detectors();
 const Detector* detector_of(const std::string& slug);  // null: none
-bool is_generic(const std::string& slug);
 
 }  // namespace lockstep::diagnose

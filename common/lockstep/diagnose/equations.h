@@ -33,6 +33,8 @@ struct EquationText {
   const char* slug;
   const char* sentence;
   const char* per;  // what it must hold for
+  const char*
+      line;  // what begins at a program's lines that it is about (report/places.h); empty: none is written
 };
 const EquationText& text_of(Equation equation);                // of `none`: empty, but for its slug
 const EquationText* equation_called(const std::string& slug);  // null: none

@@ -4,6 +4,7 @@
 #include <lockstep/diagnose/layers.h>
 #include <lockstep/diagnose/ledger.h>
 #include <lockstep/diagnose/readings.h>
+#include <lockstep/diagnose/nearest.h>
 #include <lockstep/diagnose/tolerance.h>
 
 #include <algorithm>

@@ -139,6 +139,10 @@ std::vector<Nearest> nearest_to(const std::string& generic) {
   return nearest;
 }
 
+bool is_generic(const std::string& slug) {
+  return table().contains(slug);
+}
+
 std::vector<std::string> generic_findings() {
   std::vector<std::string> names;
   for (const auto& [name, nearest] : table()) names.push_back(name);

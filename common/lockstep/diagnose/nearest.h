@@ -1,4 +1,4 @@
-// Which pitfalls are nearest to a generic finding.
+// Generic findings: of faults that no pitfall has a name for. docs/findings.md says what each means.
 #pragma once
 
 #include <lockstep/diagnose/finding.h>
@@ -8,9 +8,11 @@
 
 namespace lockstep::diagnose {
 
-// Three, of which no run has been asked yet. None for a slug that is no generic finding's.
+// The pitfalls that it may be after all: three, of which no run has been asked yet. None for a slug that is no generic
+// finding's.
 std::vector<Nearest> nearest_to(const std::string& generic);
 
+bool is_generic(const std::string& slug);
 // All of these, by name.
 std::vector<std::string> generic_findings();
 

@@ -8,7 +8,6 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <set>
 #include <sstream>
 #include <tuple>
 
@@ -92,47 +91,6 @@ Lines lines_in(const std::filesystem::path& file, std::vector<std::string>& left
 
 // ---- choosing ----
 
-// What a line of the program begins, in a step's order, and the kinds of event that come of it.
-const struct {
-  const char* kind;
-  std::set<std::string> events;
-} kBegun[] = {{"pass", {"dataset", "pass_begin", "samples", "pass_end", "set_epoch"}},
-              {"backward", {"loss", "local_gradients", "reduced_gradients"}},
-              {"update", {"update", "clip", "scaled_step"}}};
-// The kinds of event that say more about these.
-const std::set<std::string> kBeside = {"engine", "intent", "model", "parameters"};
-
-// A finding is about what comes last of all that its detector needs. Empty where that is something else, or what a
-// process finds where it starts.
-std::string kind_of(const diagnose::Detector& detector) {
-  using diagnose::Stage;
-  if (detector.stage == Stage::start) return "";
-  if (detector.slug == "shuffled-evaluation") return "";  // of evaluations no line is written
-  if (detector.slug == "not-finite") return "backward";
-  if (detector.slug == "one-rank-raises" || detector.slug == "every-rank-raises") return "raised";
-  const std::set<std::string> needs(detector.needs.begin(), detector.needs.end());
-  const bool has_model = needs.count("model") > 0;
-  if (has_model && (needs.size() == 1 || needs.count("engine") > 0)) return "wrapping";
-  if (needs.count("checkpoint_file") > 0 || needs == std::set<std::string>{"training_state"})
-    return "checkpoint";
-  // Others go by how long ranks wait in a collective, or who is gone.
-  if (needs == std::set<std::string>{"collective"} &&
-      (detector.stage == Stage::collectives || detector.stage == Stage::stall))
-    return "collective";
-  const auto needed = [&](const std::set<std::string>& events) {
-    return std::count_if(detector.needs.begin(), detector.needs.end(),
-                         [&](const auto& event) { return events.count(event) > 0; });
-  };
-  std::string kind;
-  auto known = needed(kBeside);
-  for (const auto& begun : kBegun)
-    if (const auto count = needed(begun.events); count > 0) {
-      kind = begun.kind;
-      known += count;
-    }
-  return known == static_cast<std::ptrdiff_t>(detector.needs.size()) ? kind : "";
-}
-
 // Findings count the steps of all attempts, and these lines those of the last one.
 std::int64_t steps_before(const trace::ParticipantTrace& rank) {
   const bool is_first = rank.last_attempt == 0 || rank.last_attempt >= rank.events.size();
@@ -159,7 +117,9 @@ Lines chosen(const Finding& finding, const Lines& lines, std::int64_t before) {
   };
   if (finding.sequence >= 0) choose(is_where_it_stood);
   const auto* detector = diagnose::detector_of(finding.pitfall);
-  const auto kind = detector == nullptr ? "" : kind_of(*detector);
+  const std::string kind = detector == nullptr         ? ""
+                           : detector->line != nullptr ? detector->line
+                                                       : diagnose::text_of(detector->equation).line;
   const auto step = std::max<std::int64_t>(finding.step - before, 0);
   if (kind == "raised") {
     choose([&](const Line& line) { return line.kind == kind; });

@@ -50,6 +50,7 @@ std::vector<Detector> accumulation_detectors() {
       // nor by several losses of the same samples.
       {.slug = "accumulation-not-divided",
        .equation = Equation::loss_weights,
+       .line = "update",
        .needs = {"intent", "loss", "local_gradients", "reduced_gradients", "update"},
        .participants = Participants::ranks,
        .fewest = 1,
@@ -61,6 +62,7 @@ std::vector<Detector> accumulation_detectors() {
       // grow.
       {.slug = "accumulation-off-by-one",
        .equation = Equation::loss_weights,
+       .line = "update",
        .needs = {"intent", "loss", "update"},
        .participants = Participants::ranks,
        .fewest = 1,
@@ -71,6 +73,7 @@ std::vector<Detector> accumulation_detectors() {
       // Not fooled by means that are weighted by those numbers.
       {.slug = "mean-of-microbatch-means",
        .equation = Equation::loss_weights,
+       .line = "update",
        .needs = {"intent", "loss", "update"},
        .participants = Participants::ranks,
        .fewest = 1,
@@ -89,7 +92,6 @@ std::vector<Detector> accumulation_detectors() {
        .participants = Participants::ranks,
        .fewest = 1,
        .complete = false,
-       .generic = true,
        .detect = gradients_cleared_too_early},
   };
 }

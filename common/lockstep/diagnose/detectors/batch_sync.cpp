@@ -36,6 +36,7 @@ std::vector<Detector> batch_sync_detectors() {
       // late conversion that keeps the tensors.
       {.slug = "sync-bn-after-wrapping",
        .equation = Equation::mean_gradient,
+       .line = "wrapping",
        .needs = {"engine", "model", "local_gradients", "reduced_gradients", "collective"},
        .stage = Stage::ranks_differ,
        .accounts_for = {"update-differs", "replicas-diverged", "gradient-not-the-mean"},

@@ -53,6 +53,7 @@ std::vector<Detector> checkpoint_state_detectors() {
       // their weights do not. Not fooled by an average that only one rank has.
       {.slug = "ema-on-one-rank",
        .equation = Equation::equal_after,
+       .line = "checkpoint",
        .needs = {"training_state"},
        .accounts_for = {"outside-parameters-differ"},
        .detect = ema_on_one_rank},

@@ -55,7 +55,6 @@ std::vector<Detector> clipping_detectors() {
        .needs = {"clip", "reduced_gradients", "update"},
        .participants = Participants::ranks,
        .fewest = 1,
-       .generic = true,
        .detect = clipped_before_backward},
   };
 }

@@ -19,7 +19,6 @@ std::vector<Detector> collectives_detectors() {
        .needs = {"collective"},
        .complete = false,
        .stage = Stage::stall,
-       .generic = true,
        .detect = collective_mismatch},
   };
 }

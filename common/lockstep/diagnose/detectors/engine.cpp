@@ -26,6 +26,7 @@ std::vector<Detector> engine_detectors() {
       // trace that has neither and ended in order, nothing tells.
       {.slug = "unused-parameter",
        .equation = Equation::mean_gradient,
+       .line = "wrapping",
        .needs = {"model", "engine", "gradient_arrived", "collective", "update"},
        .fewest = 1,
        .complete = false,
@@ -39,6 +40,7 @@ std::vector<Detector> engine_detectors() {
       // by a model that is wrapped again.
       {.slug = "frozen-after-wrapping",
        .equation = Equation::mean_gradient,
+       .line = "wrapping",
        .needs = {"model", "engine", "collective", "update"},
        .fewest = 1,
        .complete = false,
@@ -63,6 +65,7 @@ std::vector<Detector> engine_detectors() {
       // forward. not_triggered as unused-parameter.
       {.slug = "parameter-ready-twice",
        .equation = Equation::mean_gradient,
+       .line = "wrapping",
        .needs = {"model", "engine", "gradient_arrived", "collective"},
        .fewest = 1,
        .complete = false,

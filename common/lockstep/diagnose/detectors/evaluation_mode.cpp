@@ -26,7 +26,6 @@ std::vector<Detector> evaluation_mode_detectors() {
        .participants = Participants::ranks,
        .fewest = 1,
        .complete = false,
-       .generic = true,
        .detect = training_in_evaluation_mode},
       // Needs `layer_modes`, and buffers before and after an evaluation. Rule: a metric is of the
       // samples that an evaluation drew, all of its forwards ran in training mode, and a layer's count of batches has

@@ -32,7 +32,6 @@ std::vector<Detector> feeding_detectors() {
        .equation = Equation::own_samples,
        .needs = {"input"},
        .participants = Participants::ranks,
-       .generic = true,
        .accounts_for = {"losses-differ"},
        .detect = [](const Run& run) { return among_replicas(run, inputs); }},
       // Needs `input` of all ranks on three steps or more. Rule: on each step all of a rank's inputs are like the other
@@ -42,7 +41,6 @@ std::vector<Detector> feeding_detectors() {
        .equation = Equation::own_samples,
        .needs = {"input"},
        .participants = Participants::ranks,
-       .generic = true,
        .accounts_for = {"same-gradients", "shares-of-data-overlap"},
        .detect = [](const Run& run) { return among_replicas(run, same_inputs); }},
       // Needs local gradients of all ranks, of three steps or more. Rule: in each they are equal to the bit, and not in
@@ -51,7 +49,6 @@ std::vector<Detector> feeding_detectors() {
        .equation = Equation::mean_gradient,
        .needs = {"local_gradients"},
        .participants = Participants::ranks,
-       .generic = true,
        .detect = [](const Run& run) { return among_replicas(run, same_gradients); }},
   };
 }

@@ -29,7 +29,6 @@ std::vector<Detector> gradient_mean_detectors() {
        .whole = true,
        .needs = {"local_gradients", "reduced_gradients"},
        .fewest = 1,
-       .generic = true,
        .detect = gradient_not_the_mean},
   };
 }

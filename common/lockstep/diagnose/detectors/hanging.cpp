@@ -22,6 +22,7 @@ std::vector<Detector> hanging_detectors() {
       // signal.
       {.slug = "peer-dies",
        .equation = Equation::same_calls,
+       .line = "",
        .needs = {"collective", "rank_end"},
        .participants = Participants::ranks,
        .complete = false,
@@ -30,6 +31,7 @@ std::vector<Detector> hanging_detectors() {
       // Rule: the same, by ranks that left by exceptions of their own.
       {.slug = "one-rank-raises",
        .equation = Equation::same_calls,
+       .line = "raised",
        .needs = {"collective", "rank_end"},
        .participants = Participants::ranks,
        .complete = false,
@@ -39,6 +41,7 @@ std::vector<Detector> hanging_detectors() {
       // rank-zero-long-work.
       {.slug = "slow-rank",
        .equation = Equation::same_calls,
+       .line = "",
        .needs = {"collective"},
        .participants = Participants::ranks,
        .complete = false,
@@ -48,6 +51,7 @@ std::vector<Detector> hanging_detectors() {
       // a checkpoint. (A pass or a checkpoint tells it: level 2.)
       {.slug = "rank-zero-long-work",
        .equation = Equation::same_calls,
+       .line = "",
        .needs = {"collective"},
        .level = 2,
        .participants = Participants::ranks,
@@ -58,6 +62,7 @@ std::vector<Detector> hanging_detectors() {
       // or they have none there, and the job stalls.
       {.slug = "evaluation-through-wrapper-on-one-rank",
        .equation = Equation::same_calls,
+       .line = "",
        .needs = {"pass_begin", "collective"},
        .participants = Participants::ranks,
        .complete = false,
@@ -75,9 +80,9 @@ std::vector<Detector> hanging_detectors() {
       // read.
       {.slug = "every-rank-raises",
        .equation = Equation::same_calls,
+       .line = "raised",
        .needs = {"rank_end"},
        .stage = Stage::stall,
-       .generic = true,
        .detect = every_rank_raises},
       // Rule: stall.h; or, without one, ranks were left in operations with one peer.
       {.slug = "no-progress",
@@ -86,7 +91,6 @@ std::vector<Detector> hanging_detectors() {
        .participants = Participants::ranks,
        .complete = false,
        .stage = Stage::stall,
-       .generic = true,
        .detect = no_progress},
   };
 }

@@ -30,6 +30,7 @@ std::vector<Detector> joining_detectors() {
       // making it; or they made another one under its name, which is the one that came next.
       {.slug = "subgroup-created-by-members-only",
        .equation = Equation::same_calls,
+       .line = "",
        .needs = {"group"},
        .participants = Participants::ranks,
        .stage = Stage::membership,

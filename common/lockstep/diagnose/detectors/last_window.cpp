@@ -23,6 +23,7 @@ std::vector<Detector> last_window_detectors() {
       // (Join). Where several passes leave batches and no zero_grad was recorded, not_triggered.
       {.slug = "last-accumulation-window-lost",
        .equation = Equation::loss_weights,
+       .line = "update",
        .needs = {"pass_begin", "samples", "update", "pass_end"},
        .participants = Participants::ranks,
        .fewest = 1,

@@ -13,11 +13,11 @@ std::vector<Detector> loaded_detectors() {
       // before the first update.
       {.slug = "loaded-its-own-weights",
        .equation = Equation::saved_is_held,
+       .line = "update",
        .needs = {"update"},
        .participants = Participants::ranks,
        .fewest = 1,
        .complete = false,
-       .generic = true,
        .detect = loaded_its_own_weights},
   };
 }

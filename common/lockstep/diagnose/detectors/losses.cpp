@@ -26,7 +26,6 @@ std::vector<Detector> losses_detectors() {
        .equation = Equation::loss_weights,
        .whole = true,
        .participants = Participants::ranks,
-       .generic = true,
        .accounts_for = {"losses-differ", "gradient-not-the-mean"},
        .detect = loss_weight_differs},
       // Needs `loss` or `backward` of all ranks on 16 steps or more, and parameters that are equal where they were
@@ -38,7 +37,6 @@ std::vector<Detector> losses_detectors() {
        .equation = Equation::loss_weights,
        .whole = true,
        .participants = Participants::ranks,
-       .generic = true,
        .detect = losses_differ},
   };
 }

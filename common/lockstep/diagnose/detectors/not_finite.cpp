@@ -25,7 +25,6 @@ std::vector<Detector> not_finite_detectors() {
        .participants = Participants::ranks,
        .fewest = 1,
        .is_consequence = true,
-       .generic = true,
        .accounts_for = {"losses-differ"},
        .detect = not_finite},
   };

@@ -23,7 +23,6 @@ std::vector<Detector> outside_detectors() {
       {.slug = "outside-parameters-differ",
        .equation = Equation::equal_after,
        .participants = Participants::ranks,
-       .generic = true,
        .accounts_for = {"losses-differ"},
        .detect = outside_parameters_differ},
   };

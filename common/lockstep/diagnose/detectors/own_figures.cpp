@@ -26,9 +26,9 @@ std::vector<Detector> own_figures_detectors() {
       {.slug = "evaluation-not-reduced",
        .equation = Equation::joined_figures,
        .whole = true,
+       .line = "update",
        .needs = {"update"},
        .participants = Participants::ranks,
-       .generic = true,
        .detect = [](const Run& run) { return among_replicas(run, own_evaluations); }},
   };
 }

@@ -53,7 +53,6 @@ std::vector<Detector> randomness_detectors() {
        .whole = true,
        .needs = {"random_state", "local_gradients", "reduced_gradients"},
        .participants = Participants::ranks,
-       .generic = true,
        .detect = same_random_draws},
   };
 }

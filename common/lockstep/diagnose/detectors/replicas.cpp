@@ -87,7 +87,6 @@ std::vector<Detector> replicas_detectors() {
        .whole = true,
        .needs = {"parameters"},
        .participants = Participants::ranks,
-       .generic = true,
        .detect = replicas_diverged},
   };
 }

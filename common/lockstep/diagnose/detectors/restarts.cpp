@@ -18,6 +18,7 @@ std::vector<Detector> restarts_detectors() {
       // loaded nothing.
       {.slug = "restart-without-resume",
        .equation = Equation::saved_is_held,
+       .line = "",
        .needs = {"attempt", "training_state", "pass_begin"},
        .participants = Participants::ranks,
        .fewest = 1,
@@ -28,6 +29,7 @@ std::vector<Detector> restarts_detectors() {
       // its launcher was to start it once only.
       {.slug = "restart-expected-by-default",
        .equation = Equation::saved_is_held,
+       .line = "",
        .needs = {"attempt", "rank_end"},
        .participants = Participants::ranks,
        .fewest = 1,

@@ -26,7 +26,6 @@ std::vector<Detector> rows_detectors() {
        .whole = true,
        .needs = {"rows"},
        .participants = Participants::ranks,
-       .generic = true,
        .accounts_for = {"same-gradients"},
        .detect = [](const Run& run) { return among_replicas(run, overlapping_rows); }},
   };

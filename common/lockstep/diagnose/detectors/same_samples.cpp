@@ -23,7 +23,6 @@ std::vector<Detector> same_samples_detectors() {
        .equation = Equation::own_samples,
        .needs = {"samples"},
        .participants = Participants::ranks,
-       .generic = true,
        .accounts_for = {"losses-differ", "inputs-differ"},
        .detect = samples_differ},
   };

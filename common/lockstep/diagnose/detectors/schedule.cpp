@@ -68,7 +68,6 @@ std::vector<Detector> schedule_detectors() {
        .participants = Participants::ranks,
        .fewest = 1,
        .complete = false,
-       .generic = true,
        .detect = schedule_ends_elsewhere},
   };
 }

@@ -23,7 +23,6 @@ std::vector<Detector> schedule_steps_detectors() {
        .participants = Participants::ranks,
        .fewest = 1,
        .complete = false,
-       .generic = true,
        .detect = schedule_stepped_again},
       // Advice. Rule: two schedules of a kind step one optimizer's rates, and another one that trains has none.
       {.slug = "optimizer-without-schedule",
@@ -32,7 +31,6 @@ std::vector<Detector> schedule_steps_detectors() {
        .participants = Participants::ranks,
        .fewest = 1,
        .complete = false,
-       .generic = true,
        .detect = optimizer_without_schedule},
       // Advice. Rule: the last attempt goes on with a later pass, and its schedule, which is as long, takes its first
       // steps again; or a rank goes on so from a checkpoint that it saved later in its schedule. Not fooled by an attempt
@@ -43,7 +41,6 @@ std::vector<Detector> schedule_steps_detectors() {
        .participants = Participants::ranks,
        .fewest = 1,
        .complete = false,
-       .generic = true,
        .detect = schedule_begins_anew},
   };
 }

@@ -28,7 +28,6 @@ std::vector<Detector> setup_detectors() {
        .whole = true,
        .needs = {"settings"},
        .participants = Participants::ranks,
-       .generic = true,
        .detect = [](const Run& run) { return among_replicas(run, configuration); }},
       // The same of an optimizer's parameter group: its type, or an option such as the weight
       // decay; or the norm to clip to, which is advice as long as parameters are equal. Not fooled
@@ -39,7 +38,6 @@ std::vector<Detector> setup_detectors() {
        .needs = {"settings"},
        .or_needs = "clip",
        .participants = Participants::ranks,
-       .generic = true,
        .accounts_for = {"update-differs", "replicas-diverged", "gradient-not-the-mean"},
        .detect = [](const Run& run) { return among_replicas(run, optimizers); }},
   };

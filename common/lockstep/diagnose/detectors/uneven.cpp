@@ -22,6 +22,7 @@ std::vector<Detector> uneven_detectors() {
       // take part; by unequal batches that end in order; nor by a rank that failed in between.
       {.slug = "uneven-batches",
        .equation = Equation::same_calls,
+       .line = "pass",
        .needs = {"pass_begin", "samples", "pass_end"},
        .participants = Participants::ranks,
        .stage = Stage::ranks_differ,
@@ -32,6 +33,7 @@ std::vector<Detector> uneven_detectors() {
       // order where others began one more.
       {.slug = "local-early-stop",
        .equation = Equation::same_calls,
+       .line = "",
        .level = 2,
        .participants = Participants::ranks,
        .stage = Stage::membership,

@@ -26,7 +26,6 @@ std::vector<Detector> untrained_detectors() {
        .whole = true,
        .needs = {"model", "parameters", "local_gradients", "update"},
        .fewest = 1,
-       .generic = true,
        .detect = parameters_not_updated},
   };
 }

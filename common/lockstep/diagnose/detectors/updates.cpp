@@ -26,7 +26,6 @@ std::vector<Detector> updates_detectors() {
        .whole = true,
        .needs = {"update"},
        .participants = Participants::ranks,
-       .generic = true,
        .accounts_for = {"replicas-diverged", "parameters-not-updated"},
        .detect = update_differs},
   };
