@@ -3,6 +3,7 @@ find_package(Threads REQUIRED)
 find_package(ZLIB REQUIRED)                 # Fashion-MNIST's gzipped files
 find_package(nlohmann_json 3.11 REQUIRED)   # reports, schemas, JSON export
 find_package(CLI11 2 REQUIRED)              # command lines
+find_package(fmt 9 REQUIRED)                # messages (used header-only)
 find_path(XXHASH_INCLUDE xxhash.h REQUIRED) # content hashes (used header-only)
 find_package(Libdeflate REQUIRED)           # checksums of checkpoint records, at memory speed
 if(NOT LOCKSTEP_TORCH)

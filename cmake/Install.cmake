@@ -7,7 +7,7 @@ set(_package ${CMAKE_INSTALL_LIBDIR}/cmake/Lockstep)
 set(_libraries ${_folders} recorder supervise)  # whose sources lie in record and in launch
 list(TRANSFORM _folders PREPEND common/lockstep/)
 install(DIRECTORY ${_folders} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/lockstep FILES_MATCHING PATTERN "*.h"
-  PATTERN kernels EXCLUDE)
+  PATTERN kernels EXCLUDE PATTERN diagnose/format.h EXCLUDE)  # that our sources alone include
 foreach(_library IN LISTS _libraries)
   set_target_properties(lockstep_${_library} PROPERTIES EXPORT_NAME ${_library})
   install(TARGETS lockstep_${_library} EXPORT LockstepTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})

@@ -37,8 +37,8 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build" / "gpu"
 DATA = "/usr/share/datasets/fashion-mnist"
-PACKAGES = ("libgloo-dev", "nlohmann-json3-dev", "libcli11-dev", "libxxhash-dev", "zlib1g-dev", "zlib1g", "libdeflate-dev",
-            "libdeflate0", "libgtest-dev", "libgmock-dev", "googletest", "libbenchmark-dev", "libbenchmark1debian")
+PACKAGES = ("libgloo-dev", "nlohmann-json3-dev", "libcli11-dev", "libxxhash-dev", "libfmt-dev", "zlib1g-dev", "zlib1g",
+            "libdeflate-dev", "libdeflate0", "libgtest-dev", "libgmock-dev", "googletest", "libbenchmark-dev", "libbenchmark1debian")
 # All that the phases run.
 TARGETS = ("lessons/all", "lessons_test", "gloo_fault_test", "dist_nccl_test", "device_test", "gpu_step")
 OF_KERNELS = ("kernels_test", "bucket_bandwidth")  # where there is an nvcc that fits

@@ -8,6 +8,7 @@ NEEDS=(
   "required|header:nlohmann/json.hpp|nlohmann-json3-dev|reports"
   "guide|header:CLI/CLI.hpp|libcli11-dev|command lines"
   "guide|header:xxhash.h|libxxhash-dev|content hashes"
+  "required|header:fmt/format.h|libfmt-dev|messages"
   "required|header:zlib.h|zlib1g-dev|gzipped data"
   "required|header:libdeflate.h|libdeflate-dev|checksums of checkpoints"
   "required|header:gtest/gtest.h|libgtest-dev|tests"

@@ -20,8 +20,8 @@ import unittest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 LIBC = ctypes.CDLL(None)
 DEADLINE = 20  # seconds for one call of the script
-HEADERS = ["gloo/algorithm.h", "nlohmann/json.hpp", "CLI/CLI.hpp", "xxhash.h", "zlib.h", "libdeflate.h", "gtest/gtest.h",
-           "gmock/gmock.h"]
+HEADERS = ["gloo/algorithm.h", "nlohmann/json.hpp", "CLI/CLI.hpp", "xxhash.h", "fmt/format.h", "zlib.h", "libdeflate.h",
+           "gtest/gtest.h", "gmock/gmock.h"]
 # What the script itself uses of a Debian's essential packages.
 TOOLS = ["bash", "env", "cat", "mkdir", "rm", "mv", "grep", "sed", "awk", "tail", "head", "df", "flock", "nproc",
          "readlink", "timeout", "sleep", "touch", "chmod", "cp", "echo", "true", "sort", "find"]

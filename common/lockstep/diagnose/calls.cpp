@@ -1,5 +1,6 @@
 #include <lockstep/diagnose/calls.h>
 #include <lockstep/diagnose/differences.h>
+#include <lockstep/diagnose/format.h>
 
 #include <algorithm>
 #include <tuple>
@@ -170,13 +171,13 @@ std::string describe(const trace::Collective& call) {
   std::string text = call.op;
   if (!call.reduce_op.empty()) text += " " + call.reduce_op;
   if (!call.dtype.empty()) text += " " + call.dtype;
-  for (const auto size : call.sizes) text += " " + std::to_string(size);
-  if (call.root >= 0) text += " root " + std::to_string(call.root);
+  for (const auto size : call.sizes) text += fmt::format(" {}", size);
+  if (call.root >= 0) text += fmt::format(" root {}", call.root);
   return text;
 }
 
 std::string numbered(const trace::Collective& call) {
-  return call.op + " number " + std::to_string(call.sequence);
+  return fmt::format("{} number {}", call.op, call.sequence);
 }
 
 bool completed(const Call& call) {
@@ -192,7 +193,7 @@ std::string describe_all(const std::vector<Call>& calls) {
   }
   std::string text;
   for (const auto& [what, alike] : ranks_by_text(ranks, texts))
-    text += (text.empty() ? "" : "; ") + lockstep::ranks_text(alike) + ": " + what;
+    text += fmt::format("{}{}: {}", text.empty() ? "" : "; ", lockstep::ranks_text(alike), what);
   return text;
 }
 

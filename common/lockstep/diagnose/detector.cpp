@@ -1,5 +1,6 @@
 #include <lockstep/base/text.h>
 #include <lockstep/diagnose/detector.h>
+#include <lockstep/diagnose/format.h>
 #include <lockstep/diagnose/replica_groups.h>
 #include <lockstep/trace/levels.h>
 
@@ -27,15 +28,15 @@ Verdict Detector::verdict(const Run& run) const {
     return not_triggered("no process here drives several devices");
   if (run.world_size < fewest)
     return not_applicable(
-        "it takes " + plural(fewest, run.devices ? "device" : "rank") +
-        (run.is_part ? " that train one model, and here there is " : ", and this run has ") +
-        std::to_string(run.world_size));
+        fmt::format("it takes {}{} {}", plural(fewest, run.devices ? "device" : "rank"),
+                    run.is_part ? " that train one model, and here there is" : ", and this run has",
+                    run.world_size));
   if (complete && !run.complete)
     return not_triggered(run.devices ? "a device left no trace" : "a rank left no trace");
   if (const auto kind = missing(run); !kind.empty()) {
     if (const auto by = sharded_by(run); !by.empty() && is_of_a_whole_model(kind))
-      return not_applicable("each rank holds a part of the model (" + by + ")");
-    return not_triggered("no `" + kind + "` was recorded");
+      return not_applicable(fmt::format("each rank holds a part of the model ({})", by));
+    return not_triggered(fmt::format("no `{}` was recorded", kind));
   }
   auto verdict = detect(run);
   for (auto& finding : verdict.findings) finding.pitfall = slug;

@@ -1,5 +1,6 @@
 #include <lockstep/diagnose/detector.h>
 #include <lockstep/diagnose/diagnose.h>
+#include <lockstep/diagnose/format.h>
 #include <lockstep/diagnose/nearest.h>
 #include <lockstep/diagnose/replica_groups.h>
 
@@ -56,8 +57,8 @@ int place(const Finding& finding) {
 // "it began between steps 8 and 16", where the steps between were not recorded.
 void tell_bracket(Finding& finding) {
   if (finding.after >= 0 && finding.after + 1 < finding.step)
-    finding.evidence += "; it began between steps " + std::to_string(finding.after) + " and " +
-                        std::to_string(finding.step);
+    finding.evidence +=
+        fmt::format("; it began between steps {} and {}", finding.after, finding.step);
 }
 
 // With what their detectors say of this run.
@@ -91,23 +92,24 @@ bool has_end(const trace::Trace& trace, const trace::ParticipantTrace& rank) {
 }
 
 std::string at_step(std::int64_t step) {
-  return step < 0 ? "before training" : "at step " + std::to_string(step);
+  return step < 0 ? "before training" : fmt::format("at step {}", step);
 }
 
 // What is missing of one rank.
 std::vector<std::string> missing_of(const trace::Trace& trace,
                                     const trace::ParticipantTrace& rank) {
-  const auto name = "rank " + std::to_string(rank.participant.rank);
-  const auto ends = name + "'s trace ends " +
-                    (rank.events.empty() ? "before an event" : at_step(rank.events.back().step));
+  const auto name = fmt::format("rank {}", rank.participant.rank);
+  const auto ends =
+      fmt::format("{}'s trace ends {}", name,
+                  rank.events.empty() ? "before an event" : at_step(rank.events.back().step));
   std::vector<std::string> texts;
   if (rank.had_no_room)
     texts.push_back(ends + ": it had no room for more (a full disk, or 4 GiB)");
   else if (!has_end(trace, rank))
     texts.push_back(ends + ", and not in order: the process was ended, or the file was cut");
   for (const auto& at : rank.latest<trace::RecordingEnd>())
-    texts.push_back(name + " recorded no more of " + at.event->of + ' ' + at_step(at.step) +
-                    " (the job's output says why)");
+    texts.push_back(fmt::format("{} recorded no more of {} {} (the job's output says why)", name,
+                                at.event->of, at_step(at.step)));
   return texts;
 }
 

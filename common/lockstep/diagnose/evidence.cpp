@@ -1,4 +1,5 @@
 #include <lockstep/diagnose/evidence.h>
+#include <lockstep/diagnose/format.h>
 
 #include <algorithm>
 #include <charconv>
@@ -29,8 +30,8 @@ bool are_close(double a, double b, double tolerance) {
 
 std::string tensor_text(const char* kind, std::size_t index,
                         const std::vector<std::string>& names) {
-  const std::string text = std::string(kind) + " " + std::to_string(index);
-  return index < names.size() ? text + " (\"" + names[index] + "\")" : text;
+  const std::string text = fmt::format("{} {}", kind, index);
+  return index < names.size() ? fmt::format("{} (\"{}\")", text, names[index]) : text;
 }
 
 bool is_narrow(const std::string& dtype) {

@@ -1,10 +1,11 @@
 #include <lockstep/diagnose/averaging.h>
 #include <lockstep/diagnose/detector.h>
+#include <lockstep/diagnose/format.h>
 #include <lockstep/diagnose/gradients.h>
 #include <lockstep/diagnose/layers.h>
 #include <lockstep/diagnose/ledger.h>
-#include <lockstep/diagnose/readings.h>
 #include <lockstep/diagnose/nearest.h>
+#include <lockstep/diagnose/readings.h>
 #include <lockstep/diagnose/tolerance.h>
 
 #include <algorithm>
@@ -142,7 +143,7 @@ namespace {
 
 std::string text_of(const Looked& looked) {
   if (looked.of > looked.at)
-    return std::to_string(looked.at) + " of " + plural(looked.of, looked.noun);
+    return fmt::format("{} of {}", looked.at, plural(looked.of, looked.noun));
   return plural(looked.at, looked.noun);
 }
 
@@ -152,8 +153,7 @@ std::string made_equal_again(const Run& run) {
   const auto apart = std::count_if(all.begin(), all.end(), [](const auto& at) {
     return at.first >= 0 && groups_of_equal(at.second).tensor >= 0;
   });
-  return apart == 0 ? ""
-                    : ": apart after " + std::to_string(apart) + " of them, and made equal again";
+  return apart == 0 ? "" : fmt::format(": apart after {} of them, and made equal again", apart);
 }
 
 void is_broken(Line& line, std::vector<const Finding*> violations) {
@@ -202,13 +202,13 @@ Line line_of(const Run& run, Equation equation, const std::vector<Row>& rows) {
     return line;
   }
   if (choice != nullptr) {
-    line.reason = choice->evidence + ": it may be a choice (" + choice->pitfall + ")";
+    line.reason = fmt::format("{}: it may be a choice ({})", choice->evidence, choice->pitfall);
     line.step = choice->step;
     line.ranks = choice->ranks;
     return line;
   }
   if (const auto reading = reading_of(run, equation)) {
-    line.reason = reading->shows + ": right where " + reading->right_where;
+    line.reason = fmt::format("{}: right where {}", reading->shows, reading->right_where);
     line.step = reading->step;
     line.ranks = reading->ranks;
     return line;

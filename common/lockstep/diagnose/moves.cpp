@@ -1,3 +1,4 @@
+#include <lockstep/diagnose/format.h>
 #include <lockstep/diagnose/gradients.h>
 #include <lockstep/diagnose/moves.h>
 
@@ -146,11 +147,11 @@ Finding finding_of(const Run& run, const std::vector<std::size_t>& tensors,
   return {.severity = Severity::advice,
           .ranks = owner.empty() ? run.numbers : std::vector<int>(ranks.begin(), ranks.end()),
           .step = step,
-          .evidence =
-              "the gradient times the learning rate is what other parameters move by, and " +
-              tensor_text("parameter", tensors.front(), names) +
-              (tensors.size() > 1 ? " (and " + std::to_string(tensors.size() - 1) + " more)" : "") +
-              " by something else" + when};
+          .evidence = fmt::format(
+              "the gradient times the learning rate is what other parameters move by, and {}{} by "
+              "something else{}",
+              tensor_text("parameter", tensors.front(), names),
+              tensors.size() > 1 ? fmt::format(" (and {} more)", tensors.size() - 1) : "", when)};
 }
 
 // In one update a part is left out, or updated twice, and in all others it moves as the rest does. To leave one out is
@@ -193,10 +194,10 @@ std::optional<Finding> of_one_owner(const Run& run, std::int64_t first_step,
   };
   if (odd.empty() || meet(ranks[true], ranks[false]) || !meet(kinds[true], kinds[false]))
     return std::nullopt;
-  return finding_of(run, odd, owner, first_step,
-                    ": " +
-                        ranks_text({ranks[true].begin(), ranks[true].end()}, "updates", "update") +
-                        " that part");
+  return finding_of(
+      run, odd, owner, first_step,
+      fmt::format(": {} that part",
+                  ranks_text({ranks[true].begin(), ranks[true].end()}, "updates", "update")));
 }
 
 }  // namespace

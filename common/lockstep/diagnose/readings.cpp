@@ -2,6 +2,7 @@
 #include <lockstep/diagnose/courses.h>
 #include <lockstep/diagnose/cuts.h>
 #include <lockstep/diagnose/evidence.h>
+#include <lockstep/diagnose/format.h>
 #include <lockstep/diagnose/gradients.h>
 #include <lockstep/diagnose/layers.h>
 #include <lockstep/diagnose/passes.h>
@@ -20,7 +21,7 @@ namespace {
 using Maybe = std::optional<Reading>;
 
 std::string times_the_mean(const Run& run) {
-  return std::to_string(run.world_size) + " times the mean of the ranks' own";
+  return fmt::format("{} times the mean of the ranks' own", run.world_size);
 }
 
 // In all recorded updates the gradient, by `scale`, is so many times the mean.
@@ -39,12 +40,12 @@ Maybe own_gradients(const Run& run) {
   const auto own = std::ranges::count_if(steps, is_unreduced);
   if (own > 0 && run.once(take_their_mean)) return {};
   if (own > 0)
-    return Reading{"each rank goes by its own gradient in " + std::to_string(own) + " of " +
-                       plural(static_cast<std::int64_t>(steps.size()), "recorded update"),
+    return Reading{fmt::format("each rank goes by its own gradient in {} of {}", own,
+                               plural(static_cast<std::int64_t>(steps.size()), "recorded update")),
                    "the replicas are made equal otherwise",
                    std::ranges::find_if(steps, is_unreduced)->step};
   if (!are_sums(run, [](const auto& step) { return reduction_scale(step, kRounding); })) return {};
-  return Reading{"the gradient is " + times_the_mean(run) + ", in all recorded updates",
+  return Reading{fmt::format("the gradient is {}, in all recorded updates", times_the_mean(run)),
                  "each loss is divided by the number of ranks", steps.front().step};
 }
 
@@ -53,8 +54,8 @@ Maybe clipped_twice(const Run& run) {
     const trace::Clip* last = nullptr;
     for (const auto& at : update.all<trace::Clip>()) {
       if (last && last->norm > last->max_norm && are_close(at.event->norm, last->max_norm, 1e-3))
-        return Reading{"the gradient is clipped to " + number(last->max_norm) + " and then to " +
-                           number(at.event->max_norm),
+        return Reading{fmt::format("the gradient is clipped to {} and then to {}",
+                                   number(last->max_norm), number(at.event->max_norm)),
                        "both limits are meant to hold", at.step};
       last = at.event;
     }
@@ -70,15 +71,16 @@ Maybe clipped_sum(const Run& run) {
     return clips.count(step.step) > 0 ? unclipped_scale(run, step) : std::nullopt;
   };
   if (!are_sums(run, scale)) return {};
-  return Reading{"clipping sees " + times_the_mean(run) + " gradients, in all recorded updates",
-                 "the norm is made for a sum", gradient_steps(run).front().step};
+  return Reading{
+      fmt::format("clipping sees {} gradients, in all recorded updates", times_the_mean(run)),
+      "the norm is made for a sum", gradient_steps(run).front().step};
 }
 
 Maybe added_again(const Run& run) {
   for (const auto& [step, told] : by_step<trace::LossAgain>(run))
-    return Reading{"a backward starts from a loss that contains the one of " +
-                       plural(told.front()->earlier, "earlier backward") +
-                       " of the same update: that one's gradient is added once more",
+    return Reading{fmt::format("a backward starts from a loss that contains the one of {} of the "
+                               "same update: that one's gradient is added once more",
+                               plural(told.front()->earlier, "earlier backward")),
                    "it is meant to weigh more", step};
   return {};
 }
@@ -96,9 +98,8 @@ Maybe same_rows_again(const Run& run) {
   if (2 * length > rows.size()) return {};
   for (std::size_t i = length; i < rows.size(); ++i)
     if (!is_as(i, i - length)) return {};
-  return Reading{"the model is given the same " +
-                     plural(static_cast<std::int64_t>(length), "batch") +
-                     " in the same order again",
+  return Reading{fmt::format("the model is given the same {} in the same order again",
+                             plural(static_cast<std::int64_t>(length), "batch")),
                  "the order is meant to stay", rows[length].step};
 }
 
@@ -124,9 +125,8 @@ Maybe same_order_again(const Run& run) {
     if (is_new || begins_anew(passes[known->second].step(), passes[k].step()) ||
         !is_same_order(passes[known->second], passes[k]))
       continue;
-    return Reading{"pass " + std::to_string(k) +
-                       " draws the same samples in the same order as pass " +
-                       std::to_string(known->second),
+    return Reading{fmt::format("pass {} draws the same samples in the same order as pass {}", k,
+                               known->second),
                    "it is meant to be gone through again", passes[k].step()};
   }
   return {};
@@ -200,8 +200,8 @@ bool is_whole_on_each_rank(const Pass& pass) {
 Maybe drawn_twice(const Run& run) {
   for (const auto& pass : finished_passes(run, "evaluation"))
     if (pass.drawn.again() > 0 && !is_whole_on_each_rank(pass))
-      return Reading{"an evaluation drew " + plural(pass.drawn.total, "sample") + ", of which " +
-                         std::to_string(pass.drawn.different) + " are different",
+      return Reading{fmt::format("an evaluation drew {}, of which {} are different",
+                                 plural(pass.drawn.total, "sample"), pass.drawn.different),
                      "what its figures are of leaves the others out", pass.step()};
   return {};
 }
@@ -211,8 +211,8 @@ Maybe a_step_for_each_rank(const Run& run) {
   if (run.world_size < 2 || course.length > 0 || course.updates() < 8 ||
       course.pace() != run.world_size)
     return {};
-  return Reading{"the schedule takes " + std::to_string(run.world_size) +
-                     " steps for every update, one for each rank",
+  return Reading{fmt::format("the schedule takes {} steps for every update, one for each rank",
+                             run.world_size),
                  "it counts the batches of all ranks", 0};
 }
 
@@ -234,9 +234,9 @@ Maybe rates_stay(const Run& run) {
     }
   }
   if (moved < kFewest || stayed < kFewest) return {};
-  return Reading{"the rate stays at " + number(course.rates.back()) +
-                     ", though the schedule takes " + plural(stayed, "more step") +
-                     ": it may move an optimizer that no longer trains",
+  return Reading{fmt::format("the rate stays at {}, though the schedule takes {}: it may move an "
+                             "optimizer that no longer trains",
+                             number(course.rates.back()), plural(stayed, "more step")),
                  "the schedule is level from here on", last + 1};
 }
 
@@ -259,10 +259,10 @@ Maybe passes_left_early(const Run& run) {
       }
     }
   if (batches.size() != 1 || drawn + largest * run.world_size >= size) return {};
-  return Reading{"each pass is left after " +
-                     plural(static_cast<std::int64_t>(*batches.begin()), "batch") +
-                     " a rank: " + of(drawn, size) + " samples are drawn",
-                 "a pass is meant to be shorter than the data set", passes[1].step};
+  return Reading{
+      fmt::format("each pass is left after {} a rank: {} samples are drawn",
+                  plural(static_cast<std::int64_t>(*batches.begin()), "batch"), of(drawn, size)),
+      "a pass is meant to be shorter than the data set", passes[1].step};
 }
 
 // Of one equation the first that shows something.

@@ -1,3 +1,4 @@
+#include <lockstep/diagnose/format.h>
 #include <lockstep/diagnose/stall.h>
 
 #include <algorithm>
@@ -254,37 +255,37 @@ std::string words(const RankAtStall& rank, const std::string& place) {
     case RankState::waiting:
       return "waits in " + place;
     case RankState::elsewhere:
-      return "has not arrived at " + place + "; it is inside of " + numbered(*rank.last) +
-             (rank.last->root >= 0 && is_point_to_point(*rank.last)
-                  ? " with rank " + std::to_string(rank.last->root)
-                  : " of group " + rank.last->group);
+      return fmt::format("has not arrived at {}; it is inside of {}{}", place, numbered(*rank.last),
+                         rank.last->root >= 0 && is_point_to_point(*rank.last)
+                             ? fmt::format(" with rank {}", rank.last->root)
+                             : " of group " + rank.last->group);
     case RankState::lost:
-      return "entered " + place + ", and is not heard of any more";
+      return fmt::format("entered {}, and is not heard of any more", place);
     case RankState::mismatched:
-      return "entered " + describe(*rank.call) + " as number " +
-             std::to_string(rank.call->sequence);
+      return fmt::format("entered {} as number {}", describe(*rank.call), rank.call->sequence);
     case RankState::late:
-      return "came to " + place + " when others had given up";
+      return fmt::format("came to {} when others had given up", place);
     case RankState::absent:
       if (rank.end && rank.end->how == "raised") return "gave up elsewhere before " + place;
-      return "has not arrived at " + place + (rank.end ? ", alive" : "");
+      return fmt::format("has not arrived at {}{}", place, rank.end ? ", alive" : "");
     case RankState::exited:
       // Without its launcher's word.
       return (rank.end ? "exited in order before "
                        : "exited in order, or after an exception that it caught, before ") +
              place;
     case RankState::failed:
-      return "exited with code " + std::to_string(rank.end->exit_code) + " before " + place;
+      return fmt::format("exited with code {} before {}", rank.end->exit_code, place);
     case RankState::raised:
       return "raised an error of its own before " + place;
     case RankState::dead:
-      return (rank.end->signal == 0
-                  ? "is gone without a word (a signal, or _exit)"
-                  : "was ended by " + signal_name(static_cast<int>(rank.end->signal))) +
-             (rank.call ? " in " : " before ") + place;
+      return fmt::format("{} {} {}",
+                         rank.end->signal == 0
+                             ? "is gone without a word (a signal, or _exit)"
+                             : "was ended by " + signal_name(static_cast<int>(rank.end->signal)),
+                         rank.call ? "in" : "before", place);
     case RankState::stopped:
-      return "was frozen by " + signal_name(static_cast<int>(rank.end->signal)) +
-             (rank.call ? " in " : " before ") + place;
+      return fmt::format("was frozen by {} {} {}", signal_name(static_cast<int>(rank.end->signal)),
+                         rank.call ? "in" : "before", place);
   }
   return "";
 }
@@ -368,7 +369,7 @@ const std::optional<Stall>& stall_of(const Run& run) {
 }
 
 std::string to_text(const Stall& place) {
-  const std::string name = place.operation + " number " + std::to_string(place.sequence);
+  const std::string name = fmt::format("{} number {}", place.operation, place.sequence);
   std::string text;
   std::vector<int> waiting;
   for (const auto& rank : place.ranks) {
@@ -376,8 +377,7 @@ std::string to_text(const Stall& place) {
       waiting.push_back(rank.rank);
       continue;
     }
-    text +=
-        (text.empty() ? "rank " : "\nrank ") + std::to_string(rank.rank) + " " + words(rank, name);
+    text += fmt::format("{}rank {} {}", text.empty() ? "" : "\n", rank.rank, words(rank, name));
     if (!rank.call && rank.state != RankState::elsewhere)
       text += !rank.recorded ? "; its trace is missing"
               : rank.last    ? "; its last was " + numbered(*rank.last)

@@ -1,5 +1,6 @@
 #include <lockstep/base/text.h>
 #include <lockstep/diagnose/detector.h>
+#include <lockstep/diagnose/format.h>
 #include <lockstep/diagnose/text.h>
 
 #include <algorithm>
@@ -11,10 +12,9 @@ namespace {
 std::string where(const Finding& finding) {
   std::string text;
   if (!finding.ranks.empty()) text = lockstep::ranks_text(finding.ranks);
-  if (finding.step >= 0)
-    text += (text.empty() ? "step " : ", step ") + std::to_string(finding.step);
+  if (finding.step >= 0) text += fmt::format("{}step {}", text.empty() ? "" : ", ", finding.step);
   if (finding.sequence >= 0)
-    text += (text.empty() ? "sequence " : ", sequence ") + std::to_string(finding.sequence);
+    text += fmt::format("{}sequence {}", text.empty() ? "" : ", ", finding.sequence);
   return text;
 }
 
@@ -28,8 +28,8 @@ std::string since(const Line& line) {
   std::vector<std::string> parts;
   if (line.step >= 0)
     parts.push_back(
-        "since step " + std::to_string(line.step) +
-        (line.after >= 0 ? " (it held at step " + std::to_string(line.after) + ")" : ""));
+        fmt::format("since step {}{}", line.step,
+                    line.after >= 0 ? fmt::format(" (it held at step {})", line.after) : ""));
   else if (line.apart)
     parts.push_back("before training");
   if (!line.ranks.empty()) parts.push_back(lockstep::ranks_text(line.ranks));
@@ -46,7 +46,7 @@ std::string to_text(const Line& line) {
   std::string head = "  held    ", text = sentence, below;
   switch (line.standing) {
     case Standing::held:
-      text += " (" + line.looked_at + ")";
+      text += fmt::format(" ({})", line.looked_at);
       break;
     case Standing::broken:
       head = line.apart ? "  differ  " : "  BROKEN  ";  // in each of two runs it may hold
@@ -58,7 +58,7 @@ std::string to_text(const Line& line) {
       break;
     case Standing::idle:
       head = "  -       ";
-      text += " (" + line.reason + ")";
+      text += fmt::format(" ({})", line.reason);
       break;
   }
   auto lines = wrapped(text, std::string(kHead, ' '));
@@ -82,14 +82,15 @@ std::string who_is_compared(const Diagnosis& diagnosis) {
     text = "Ranks are compared with those that train the same model: ";
     for (std::size_t i = 0; i < std::min(kMost, groups.size()); ++i)
       text += (i > 0 ? "; " : "") + lockstep::ranks_text(groups[i]);
-    if (groups.size() > kMost)
-      text += "; and " + std::to_string(groups.size() - kMost) + " groups more";
+    if (groups.size() > kMost) text += fmt::format("; and {} groups more", groups.size() - kMost);
     text = wrapped(text + ".", "");
   }
   if (!diagnosis.sharded_by.empty())
-    text += wrapped("Each rank holds a part of the model (" + diagnosis.sharded_by +
-                        "): the values of its parts are not compared.",
-                    "");
+    text += wrapped(
+        fmt::format(
+            "Each rank holds a part of the model ({}): the values of its parts are not compared.",
+            diagnosis.sharded_by),
+        "");
   return text;
 }
 
@@ -100,7 +101,7 @@ std::string what_is_near(const Finding& finding) {
   for (const auto& one : finding.nearest) {
     if (one.state == State::not_triggered)
       text += wrapped(
-          "or " + one.pitfall + ", if " + one.sign + " (not looked for: " + one.reason + ")",
+          fmt::format("or {}, if {} (not looked for: {})", one.pitfall, one.sign, one.reason),
           "    ");
     else if (finding.severity == Severity::violation)
       looked_for[one.state].push_back(one.pitfall);
@@ -118,9 +119,8 @@ std::string whose(const Place& place, const Finding& finding) {
   constexpr std::size_t kMost = 8;
   if (place.ranks == finding.ranks) return "";
   const auto count = place.ranks.size();
-  return " (" +
-         (count > kMost ? std::to_string(count) + " ranks" : lockstep::ranks_text(place.ranks)) +
-         ")";
+  return fmt::format(
+      " ({})", count > kMost ? fmt::format("{} ranks", count) : lockstep::ranks_text(place.ranks));
 }
 
 }  // namespace
@@ -128,15 +128,15 @@ std::string whose(const Place& place, const Finding& finding) {
 std::string to_text(std::span<const Finding> findings, const std::string& folder) {
   std::string text;
   for (const auto& finding : findings) {
-    text += to_string(finding.severity) + ": " + finding.pitfall + "\n";
+    text += fmt::format("{}: {}\n", to_string(finding.severity), finding.pitfall);
     if (const auto place = where(finding); !place.empty()) text += wrapped(place, "    ");
     text += wrapped(finding.evidence, "    ");
     if (!finding.accounts_for.empty())
       text += wrapped("also found, and follows from this: " + list(finding.accounts_for), "    ");
     for (const auto& place : finding.places)
-      text += "    " + below(folder, place.file) + ":" + std::to_string(place.line) +
-              whose(place, finding) + ": " + place.source + "\n" +
-              (place.raised.empty() ? "" : "        " + place.raised + "\n");
+      text += fmt::format("    {}:{}{}: {}\n{}", below(folder, place.file), place.line,
+                          whose(place, finding), place.source,
+                          place.raised.empty() ? "" : fmt::format("        {}\n", place.raised));
     text += what_is_near(finding);
   }
   return text;
@@ -147,7 +147,7 @@ std::string to_text(const Diagnosis& diagnosis, const std::string& folder) {
   for (const auto& line : diagnosis.ledger) text += to_text(line);
   text += to_text(diagnosis.findings, folder);
   for (const auto& sentence : diagnosis.incomplete)
-    text += wrapped("Not all was recorded: " + sentence + ".", "");
+    text += wrapped(fmt::format("Not all was recorded: {}.", sentence), "");
   return text + who_is_compared(diagnosis);
 }
 

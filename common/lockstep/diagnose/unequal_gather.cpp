@@ -1,4 +1,5 @@
 #include <lockstep/diagnose/calls.h>
+#include <lockstep/diagnose/format.h>
 #include <lockstep/diagnose/stall.h>
 #include <lockstep/diagnose/unequal_gather.h>
 
@@ -73,8 +74,9 @@ Verdict unequal_gather(const Run& run) {
         {.ranks = odd,
          .step = calls.front().step,
          .sequence = last->sequence,
-         .evidence = "the ranks' sizes differ, and a rank did not come out of it, at number " +
-                     std::to_string(last->sequence) + ": " + describe_all(calls)});
+         .evidence = fmt::format(
+             "the ranks' sizes differ, and a rank did not come out of it, at number {}: {}",
+             last->sequence, describe_all(calls))});
   }
   return clean();
 }

@@ -1,5 +1,6 @@
 #include <lockstep/diagnose/cuts.h>
 #include <lockstep/diagnose/evidence.h>
+#include <lockstep/diagnose/format.h>
 #include <lockstep/diagnose/weights.h>
 
 #include <algorithm>
@@ -56,17 +57,18 @@ bool differ(double a, double b) {
 }
 
 std::string text_of(const Part& part) {
-  return number(part.samples) + " divided by " + number(part.divisor);
+  return fmt::format("{} divided by {}", number(part.samples), number(part.divisor));
 }
 
 Maybe within_an_update(const std::vector<Weights>& updates) {
   for (const auto& update : updates) {
     const auto [least, most] = std::ranges::minmax(update.parts, {}, &Part::divisor);
     if (differ(least.divisor, most.divisor) && differ(least.samples, most.samples))
-      return Reading{"an update's batches do not count by their samples: the loss of " +
-                         text_of(least) + ", and of " + text_of(most),
-                     "each batch is to count as much, or the samples of one have more parts",
-                     update.step};
+      return Reading{
+          fmt::format(
+              "an update's batches do not count by their samples: the loss of {}, and of {}",
+              text_of(least), text_of(most)),
+          "each batch is to count as much, or the samples of one have more parts", update.step};
   }
   return {};
 }
@@ -84,10 +86,11 @@ Maybe divided_by_too_many(const std::vector<Weights>& updates) {
   for (const auto& update : updates)
     if (count(update) < count(whole) &&
         are_close(update.sum() / usual, count(update) / count(whole), 0.1))
-      return Reading{"this update has " + number(count(update)) + " of " +
-                         plural(static_cast<std::int64_t>(whole.parts.size()), "batch") +
-                         ", and its loss is divided as if it had all of them: it counts " +
-                         number(update.sum() / usual) + " times as much as the others",
+      return Reading{fmt::format("this update has {} of {}, and its loss is divided as if it had "
+                                 "all of them: it counts {} times as much as the others",
+                                 number(count(update)),
+                                 plural(static_cast<std::int64_t>(whole.parts.size()), "batch"),
+                                 number(update.sum() / usual)),
                      "an update of fewer samples is to move the parameters less", update.step};
   return {};
 }
@@ -106,8 +109,9 @@ Maybe between_ranks(const Run& run, const std::vector<std::vector<Weights>>& ran
     const auto [least, most] = std::ranges::minmax(parts, {}, &Part::divisor);
     if (!differ(least.divisor, most.divisor) || !differ(least.samples, most.samples)) continue;
     if (unequal++ == 0)
-      first = Reading{"ranks' samples do not count alike: the loss of " + text_of(least) +
-                          " on one rank, and of " + text_of(most) + " on another",
+      first = Reading{fmt::format("ranks' samples do not count alike: the loss of {} on one rank, "
+                                  "and of {} on another",
+                                  text_of(least), text_of(most)),
                       "each rank is to count as much, whatever it draws", ranks[0][k].step};
   }
   return run.world_size > 1 && looked >= 3 && 2 * unequal > looked ? first : std::nullopt;
@@ -123,9 +127,10 @@ Maybe of_fewer_numbers(const std::vector<Weights>& updates) {
         4 * some > part.samples)
       return {};
   }
-  return Reading{"forwards are given " + number(updates.front().parts.front().samples) +
-                     " samples, and each loss is the mean of " + number(some) + " fewer numbers",
-                 "some are not to be learned from, such as padding", updates.front().step};
+  return Reading{
+      fmt::format("forwards are given {} samples, and each loss is the mean of {} fewer numbers",
+                  number(updates.front().parts.front().samples), number(some)),
+      "some are not to be learned from, such as padding", updates.front().step};
 }
 
 }  // namespace

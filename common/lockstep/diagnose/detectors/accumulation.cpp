@@ -1,6 +1,7 @@
 // Pitfalls of gradient accumulation: several backwards for one update.
 #include <lockstep/diagnose/backwards.h>
 #include <lockstep/diagnose/detector.h>
+#include <lockstep/diagnose/format.h>
 #include <lockstep/diagnose/gradients.h>
 
 #include <algorithm>
@@ -180,10 +181,10 @@ Verdict needless_reductions(const Run& run, Severity severity, double Backward::
     return found({.severity = severity,
                   .ranks = run.numbers,
                   .step = span.step,
-                  .evidence = "of the " + std::to_string(with_losses_or_not(span).size()) +
-                              " backwards of this update, " + std::to_string(times) +
-                              " before the last one reduced all " + whole(span.elements) +
-                              " elements of the gradients" + told});
+                  .evidence = fmt::format("of the {} backwards of this update, {} before the last "
+                                          "one reduced all {} elements of the gradients{}",
+                                          with_losses_or_not(span).size(), times,
+                                          whole(span.elements), told)});
   }
   return clean();
 }
@@ -212,10 +213,10 @@ Verdict accumulation_not_divided(const Run& run) {
   return found({.severity = hidden ? Severity::advice : Severity::violation,
                 .ranks = run.numbers,
                 .step = first->step,
-                .evidence = "each of " + std::to_string(first->backwards.size()) +
-                            " backwards starts from its samples' mean loss, divided by nothing, "
-                            "and the gradients are their sum" +
-                            (hidden ? "; clipping has hidden it so far" : "")});
+                .evidence = fmt::format("each of {} backwards starts from its samples' mean loss, "
+                                        "divided by nothing, and the gradients are their sum{}",
+                                        first->backwards.size(),
+                                        hidden ? "; clipping has hidden it so far" : "")});
 }
 
 Verdict accumulation_off_by_one(const Run& run) {
@@ -235,12 +236,12 @@ Verdict accumulation_off_by_one(const Run& run) {
         !is_near(sum_of_shares(spans.front()), part, 0.02))
       return clean();
   }
-  return found({.ranks = run.numbers,
-                .step = 0,
-                .evidence = "the first update comes after " +
-                            plural(static_cast<std::int64_t>(first), "backward") +
-                            ", whose loss is divided as if there were " + std::to_string(most) +
-                            ", as there are for later updates"});
+  return found(
+      {.ranks = run.numbers,
+       .step = 0,
+       .evidence = fmt::format("the first update comes after {}, whose loss is divided as if there "
+                               "were {}, as there are for later updates",
+                               plural(static_cast<std::int64_t>(first), "backward"), most)});
 }
 
 Verdict mean_of_microbatch_means(const Run& run) {
@@ -260,12 +261,11 @@ Verdict mean_of_microbatch_means(const Run& run) {
       continue;
     return found({.ranks = run.numbers,
                   .step = span.step,
-                  .evidence = "backwards of " + whole(least->count) + " and of " +
-                              whole(greatest->count) + " samples each start from " + number(equal) +
-                              " times their mean loss, so a sample counts " +
-                              number(greatest->count / least->count) +
-                              " times as much in one as "
-                              "in the other"});
+                  .evidence = fmt::format(
+                      "backwards of {} and of {} samples each start from {} times their mean loss, "
+                      "so a sample counts {} times as much in one as in the other",
+                      whole(least->count), whole(greatest->count), number(equal),
+                      number(greatest->count / least->count))});
   }
   if (!looked) return not_applicable("all microbatches of an update are of one size");
   return clean();
@@ -308,14 +308,13 @@ Verdict gradients_cleared_too_early(const Run& run) {
     if (2 * wrong < looked) return clean();
   }
   const auto backwards = with_losses_or_not(*first).size();
-  return found(
-      {.severity = first->backwards.empty() ? Severity::advice : Severity::violation,
-       .ranks = run.numbers,
-       .step = first->step,
-       .evidence = "of the " + std::to_string(backwards) +
-                   " backwards of this update the gradients of the first " +
-                   (backwards == 2 ? "one" : std::to_string(backwards - 1)) +
-                   " were cleared before the next one: the update goes by the last one alone"});
+  return found({.severity = first->backwards.empty() ? Severity::advice : Severity::violation,
+                .ranks = run.numbers,
+                .step = first->step,
+                .evidence = fmt::format(
+                    "of the {} backwards of this update the gradients of the first {} were cleared "
+                    "before the next one: the update goes by the last one alone",
+                    backwards, backwards == 2 ? "one" : std::to_string(backwards - 1))});
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 #include <lockstep/diagnose/cuts.h>
 #include <lockstep/diagnose/detector.h>
 #include <lockstep/diagnose/evidence.h>
+#include <lockstep/diagnose/format.h>
 
 #include <algorithm>
 #include <cmath>
@@ -101,11 +102,12 @@ Verdict silent_single_process(const Run& run) {
       ++same;
     }
   if (same == 1) return clean();
-  return found({.ranks = {0},
-                .step = 0,
-                .evidence = std::to_string(same) + " processes (" + processes +
-                            ") were each rank 0 of 1, and trained the same, update by update: "
-                            "nobody told them RANK and WORLD_SIZE"});
+  return found(
+      {.ranks = {0},
+       .step = 0,
+       .evidence = fmt::format("{} processes ({}) were each rank 0 of 1, and trained the same, "
+                               "update by update: nobody told them RANK and WORLD_SIZE",
+                               same, processes)});
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 #include <lockstep/diagnose/cuts.h>
 #include <lockstep/diagnose/detector.h>
 #include <lockstep/diagnose/evidence.h>
+#include <lockstep/diagnose/format.h>
 #include <lockstep/diagnose/gradients.h>
 #include <lockstep/diagnose/layers.h>
 #include <lockstep/diagnose/tolerance.h>
@@ -158,9 +159,9 @@ Finding moved_by_own_batches(const Run& run, std::int64_t step, const std::strin
   return {.severity = Severity::advice,
           .ranks = run.numbers,
           .step = step,
-          .evidence = "equal replicas have moved " + buffer +
-                      " each by its own batch: they are up to " +
-                      number(spread_of(replicas).distance) + " (relative) apart"};
+          .evidence = fmt::format("equal replicas have moved {} each by its own batch: they are up "
+                                  "to {} (relative) apart",
+                                  buffer, number(spread_of(replicas).distance))};
 }
 
 // Replicas may be averaged now and then, with their statistics: by the last ones that are equal.
@@ -251,10 +252,10 @@ std::optional<Finding> other_order(const Run& run) {
       static_cast<std::size_t>(std::ranges::mismatch(names[0], *other).in1 - names[0].begin());
   return Finding{
       .ranks = odd,
-      .evidence = "buffer " + std::to_string(at) + " is \"" + names[0][at] + "\" on rank " +
-                  std::to_string(run.numbers[0]) + " and \"" + (*other)[at] + "\" on rank " +
-                  std::to_string(run.numbers[static_cast<std::size_t>(other - names.begin())]) +
-                  ": a broadcast, which goes by their places, gives each the other's"};
+      .evidence = fmt::format("buffer {} is \"{}\" on rank {} and \"{}\" on rank {}: a broadcast, "
+                              "which goes by their places, gives each the other's",
+                              at, names[0][at], run.numbers[0], (*other)[at],
+                              run.numbers[static_cast<std::size_t>(other - names.begin())])};
 }
 
 // The running statistics that each rank's evaluation goes by, of a model that no engine has wrapped: as they were after
@@ -273,11 +274,11 @@ Verdict buffers_not_synced(const Run& run) {
   for (const auto& [step, replicas] : of_all_ranks(run, evaluated_statistics)) {
     const auto distance = spread_of(replicas).distance;
     if (distance <= kReplicaTolerance || !are_equal_after(run, step - 1)) continue;
-    return found(
-        {.ranks = run.numbers,
-         .step = step,
-         .evidence = "the ranks evaluate with different running statistics: they are up to " +
-                     number(distance) + " (relative) apart"});
+    return found({.ranks = run.numbers,
+                  .step = step,
+                  .evidence = fmt::format("the ranks evaluate with different running statistics: "
+                                          "they are up to {} (relative) apart",
+                                          number(distance))});
   }
   const auto start = of_all_ranks(run, buffers_after_updates).extract(-1);
   const auto evaluated = of_all_ranks(run, evaluated_buffers);
@@ -290,9 +291,10 @@ Verdict buffers_not_synced(const Run& run) {
     if (apart < 0) continue;
     return found({.ranks = run.numbers,
                   .step = step,
-                  .evidence = "the ranks evaluate with different buffers: " +
-                              buffer_text(run, step, apart) + " is the first, and they are up to " +
-                              number(spread_of(replicas).distance) + " (relative) apart"});
+                  .evidence = fmt::format("the ranks evaluate with different buffers: {} is the "
+                                          "first, and they are up to {} (relative) apart",
+                                          buffer_text(run, step, apart),
+                                          number(spread_of(replicas).distance))});
   }
   return clean();
 }
@@ -323,11 +325,12 @@ Verdict train_mode_differs_across_ranks(const Run& run) {
     looked = true;
     const auto odd = odd_ones_out(run.numbers, modes);
     if (odd.empty()) continue;
-    return found({.ranks = odd,
-                  .step = step,
-                  .evidence = "this update's forward ran in evaluation mode on " +
-                              ranks_in(run.numbers, modes, 0) + " and in training mode on " +
-                              ranks_in(run.numbers, modes, 1)});
+    return found(
+        {.ranks = odd,
+         .step = step,
+         .evidence = fmt::format(
+             "this update's forward ran in evaluation mode on {} and in training mode on {}",
+             ranks_in(run.numbers, modes, 0), ranks_in(run.numbers, modes, 1))});
   }
   return looked ? clean() : not_triggered("no update has every rank's forward");
 }
@@ -352,14 +355,15 @@ std::optional<Reading> apart_from_the_start(const Run& run) {
 std::optional<Reading> moved_alone(const Run& run) {
   const auto own = own_buffer(run, false);
   if (!own) return apart_from_the_start(run);
-  const auto text = "equal replicas move " + own->text + " each by its own batch";
+  const auto text = fmt::format("equal replicas move {} each by its own batch", own->text);
   const auto start = of_all_ranks(run, buffers_after_updates).extract(-1);
   const auto looked_at = alike_at_start(run, start.mapped(), false);
   for (const auto& [step, replicas] : of_all_ranks(run, overwritten_buffers))
     if (first_apart(replicas, looked_at) >= 0)
       return Reading{
-          text + ", and in step " + std::to_string(step) +
-              " a broadcast overwrites with one rank's what the others have moved",
+          fmt::format("{}, and in step {} a broadcast overwrites with one rank's what the others "
+                      "have moved",
+                      text, step),
           "one rank's is meant to do for all, and a loss where it is to be of all ranks' data",
           own->step};
   return Reading{text, "each rank is meant to keep its own", own->step};

@@ -1,6 +1,7 @@
 // Pitfalls of synchronising a layer over the ranks: what is averaged, when buffers are copied, and who
 // reduces the layer's gradients.
 #include <lockstep/diagnose/detector.h>
+#include <lockstep/diagnose/format.h>
 #include <lockstep/diagnose/gradients.h>
 #include <lockstep/diagnose/tolerance.h>
 
@@ -85,10 +86,10 @@ Verdict unequal_counts_in_sync(const Run& run) {
     const auto [least, most] = std::minmax_element(now.counts.begin(), now.counts.end());
     return found({.ranks = run.numbers,
                   .step = now.step,
-                  .evidence = "the ranks went on with the plain mean of their means, of " +
-                              number(*least) + " to " + number(*most) +
-                              " values each: " + number(distance(plain, weighted)) +
-                              " (relative) from the mean of all values"});
+                  .evidence = fmt::format(
+                      "the ranks went on with the plain mean of their means, of {} to {} values "
+                      "each: {} (relative) from the mean of all values",
+                      number(*least), number(*most), number(distance(plain, weighted)))});
   }
   return looked ? clean() : not_applicable("every rank's mean is of as many values");
 }
@@ -192,10 +193,10 @@ Verdict sync_bn_after_wrapping(const Run& run) {
     return found(
         {.ranks = run.numbers,
          .step = step.step,
-         .evidence = plural(static_cast<std::int64_t>(unreduced.size()), "parameter") +
-                     " from number " + unreduced.front() +
-                     " on, of a layer that gathers its statistics over the ranks, are updated by "
-                     "each rank's own gradient; the engine reduces the others"});
+         .evidence = fmt::format(
+             "{} from number {} on, of a layer that gathers its statistics over the ranks, are "
+             "updated by each rank's own gradient; the engine reduces the others",
+             plural(static_cast<std::int64_t>(unreduced.size()), "parameter"), unreduced.front())});
   }
   return clean();
 }

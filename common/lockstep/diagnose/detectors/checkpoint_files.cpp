@@ -2,6 +2,7 @@
 // reads it when.
 #include <lockstep/diagnose/detector.h>
 #include <lockstep/diagnose/evidence.h>
+#include <lockstep/diagnose/format.h>
 
 #include <algorithm>
 #include <optional>
@@ -228,9 +229,10 @@ Verdict several_writers(const Run& run, bool all_local_zero, const std::string& 
     if (local_zero && have_files_of_their_own(run, there)) continue;
     std::vector<int> ranks;
     for (const auto& save : there) ranks.push_back(save.rank);
-    return found({.ranks = ranks,
-                  .step = where.second,
-                  .evidence = "ranks " + list(ranks) + " write one file at one step" + meaning});
+    return found(
+        {.ranks = ranks,
+         .step = where.second,
+         .evidence = fmt::format("ranks {} write one file at one step{}", list(ranks), meaning)});
   }
   return clean();
 }
@@ -255,8 +257,9 @@ Verdict load_without_map_location(const Run& run) {
   const std::vector<int> guilty(ranks.begin(), ranks.end());
   return found({.ranks = guilty,
                 .step = step,
-                .evidence = lockstep::ranks_text(guilty) + " load to " + device +
-                            ", from which the file was saved, and which is another rank's"});
+                .evidence = fmt::format(
+                    "{} load to {}, from which the file was saved, and which is another rank's",
+                    lockstep::ranks_text(guilty), device)});
 }
 
 // A state of other names, taken with strict off.
@@ -265,12 +268,13 @@ std::optional<Finding> nothing_taken(const Run& run) {
     for (const auto& at : rank->all<trace::StateTaken>()) {
       const auto& state = *at.event;
       if (state.taken > 0 || state.unexpected.empty()) continue;
-      return Finding{.ranks = run.numbers,
-                     .step = at.step,
-                     .evidence = state.module + " took a state with strict off, and none of its " +
-                                 plural(state.names, "name") + " is in it: \"" + state.missing +
-                                 "\" is its first, and \"" + state.unexpected +
-                                 "\" the state's. Nothing was loaded"};
+      return Finding{
+          .ranks = run.numbers,
+          .step = at.step,
+          .evidence = fmt::format("{} took a state with strict off, and none of its {} is in it: "
+                                  "\"{}\" is its first, and \"{}\" the state's. Nothing was loaded",
+                                  state.module, plural(state.names, "name"), state.missing,
+                                  state.unexpected)};
     }
   return std::nullopt;
 }
@@ -287,13 +291,14 @@ Verdict module_prefix(const Run& run) {
     const auto& names = models.back().event->names;
     const auto in_file = prefix_of(keys, names), in_model = prefix_of(names, keys);
     if ((!in_file && !in_model) || went_on_with_saved_weights(rank, load.place)) continue;
-    return found(
-        {.ranks = run.numbers,
-         .step = load.step,
-         .evidence = "all " + plural(static_cast<std::int64_t>(names.size()), "name") +
-                     " begin with \"" + in_file.value_or(in_model.value_or("")) + "\" in the " +
-                     (in_file ? "file and not in the model" : "model and not in the file") +
-                     ", and the rank did not go on with the saved weights"});
+    return found({.ranks = run.numbers,
+                  .step = load.step,
+                  .evidence = fmt::format(
+                      "all {} begin with \"{}\" in the {}, and the rank did not go on with the "
+                      "saved weights",
+                      plural(static_cast<std::int64_t>(names.size()), "name"),
+                      in_file.value_or(in_model.value_or("")),
+                      in_file ? "file and not in the model" : "model and not in the file")});
   }
   return any ? clean() : not_triggered("no rank read a model's state and recorded its own names");
 }
@@ -323,8 +328,9 @@ Verdict read_before_written(const Run& run) {
     const std::vector<int> ranks(early.begin(), early.end());
     return found({.ranks = ranks,
                   .step = save.step,
-                  .evidence = lockstep::ranks_text(ranks) + " read other bytes than rank " +
-                              std::to_string(save.rank) + " wrote to the same file at this step"});
+                  .evidence = fmt::format(
+                      "{} read other bytes than rank {} wrote to the same file at this step",
+                      lockstep::ranks_text(ranks), save.rank)});
   }
   return clean();
 }
@@ -350,9 +356,9 @@ Verdict torn_checkpoint(const Run& run) {
     if (ranks.empty()) continue;
     return found({.ranks = {save.rank},
                   .step = save.step,
-                  .evidence = "rank " + std::to_string(save.rank) +
-                              " began to write a checkpoint and never ended; " +
-                              lockstep::ranks_text(ranks) + " found nothing whole in its place"});
+                  .evidence = fmt::format("rank {} began to write a checkpoint and never ended; {} "
+                                          "found nothing whole in its place",
+                                          save.rank, lockstep::ranks_text(ranks))});
   }
   return clean();
 }

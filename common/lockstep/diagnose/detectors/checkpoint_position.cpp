@@ -1,6 +1,7 @@
 // Pitfalls of where a run goes on: an epoch once more, or the beginning of one that was broken off.
 #include <lockstep/diagnose/cuts.h>
 #include <lockstep/diagnose/detector.h>
+#include <lockstep/diagnose/format.h>
 #include <lockstep/diagnose/passes.h>
 #include <lockstep/diagnose/restored.h>
 
@@ -238,9 +239,9 @@ Verdict resume_repeats_epoch(const Run& run) {
     if (!repeats) continue;
     return found({.ranks = run.numbers,
                   .step = on.after.front().step,
-                  .evidence = "epoch " + std::to_string(on.after.front().epoch) +
-                              " was over when the checkpoint was saved, and the run goes on with "
-                              "its samples in the same order"});
+                  .evidence = fmt::format("epoch {} was over when the checkpoint was saved, and "
+                                          "the run goes on with its samples in the same order",
+                                          on.after.front().epoch)});
   }
   return clean();
 }
@@ -267,11 +268,12 @@ std::optional<Finding> leaves_out_too_few(const Run& run, const Continuation& on
     drawn += std::ssize(on.before[r].ids);
   }
   if (again < run.world_size) return std::nullopt;
-  return Finding{.ranks = run.numbers,
-                 .step = on.after.front().step,
-                 .evidence = "the pass was broken off after " + plural(drawn, "sample") +
-                             ", and the run goes on inside of these: " + std::to_string(again) +
-                             " of them are drawn again, in the same order"};
+  return Finding{
+      .ranks = run.numbers,
+      .step = on.after.front().step,
+      .evidence = fmt::format("the pass was broken off after {}, and the run goes on inside of "
+                              "these: {} of them are drawn again, in the same order",
+                              plural(drawn, "sample"), again)};
 }
 
 Verdict resume_mid_epoch_replays(const Run& run) {
@@ -288,9 +290,9 @@ Verdict resume_mid_epoch_replays(const Run& run) {
       return not_triggered("samples come again within a pass: they are drawn with replacement");
     return found({.ranks = run.numbers,
                   .step = on.after.front().step,
-                  .evidence = "epoch " + std::to_string(on.after.front().epoch) +
-                              " was broken off after " + plural(before.different, "sample") +
-                              ", and " + std::to_string(twice) + " of them are drawn again"});
+                  .evidence = fmt::format(
+                      "epoch {} was broken off after {}, and {} of them are drawn again",
+                      on.after.front().epoch, plural(before.different, "sample"), twice)});
   }
   return clean();
 }

@@ -1,6 +1,7 @@
 // Pitfalls of what a checkpoint holds beside the weights.
 #include <lockstep/diagnose/detector.h>
 #include <lockstep/diagnose/evidence.h>
+#include <lockstep/diagnose/format.h>
 #include <lockstep/diagnose/restored.h>
 
 #include <algorithm>
@@ -112,10 +113,11 @@ Verdict lost(const Run& run, const std::vector<std::string>& names) {
     std::int64_t step = -1;
     const auto ranks = ranks_that_lost(run, name, &step);
     if (ranks.empty()) continue;
-    return found({.ranks = ranks,
-                  .step = step,
-                  .evidence = "the model is the saved one, and the " + name +
-                              " is not what it was when it was saved"});
+    return found(
+        {.ranks = ranks,
+         .step = step,
+         .evidence = fmt::format(
+             "the model is the saved one, and the {} is not what it was when it was saved", name)});
   }
   return clean();
 }
@@ -204,11 +206,10 @@ std::optional<Finding> begins_with_rates_again(const Run& run) {
       return Finding{.severity = Severity::advice,
                      .ranks = run.numbers,
                      .step = time.step,
-                     .evidence =
-                         "the model and the optimizer's state are the saved ones, and the "
-                         "learning rate is " +
-                         number(after[at_once ? 0 : 1]) + ", as when the run began: it was " +
-                         number(before.back()) + " when they were saved"};
+                     .evidence = fmt::format(
+                         "the model and the optimizer's state are the saved ones, and the learning "
+                         "rate is {}, as when the run began: it was {} when they were saved",
+                         number(after[at_once ? 0 : 1]), number(before.back()))};
     }
   return std::nullopt;
 }
@@ -256,8 +257,9 @@ Verdict optimizer_state_on_wrong_device(const Run& run) {
       if (ranks.empty() || ranks.back() != run.numbers[r]) ranks.push_back(run.numbers[r]);
       if (!evidence.empty()) continue;
       step = time.step;
-      evidence = "the optimizer's state is on " + state->devices + " and the model on " +
-                 model->devices + ", and no update followed";
+      evidence =
+          fmt::format("the optimizer's state is on {} and the model on {}, and no update followed",
+                      state->devices, model->devices);
     }
   if (ranks.empty()) return clean();
   return found({.ranks = ranks, .step = step, .evidence = evidence});

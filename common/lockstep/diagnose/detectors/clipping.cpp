@@ -1,6 +1,7 @@
 // Pitfalls of clipping: by a norm that is not the gradient's, or by one that is another gradient's.
 #include <lockstep/diagnose/cuts.h>
 #include <lockstep/diagnose/detector.h>
+#include <lockstep/diagnose/format.h>
 #include <lockstep/diagnose/gradients.h>
 #include <lockstep/diagnose/tolerance.h>
 
@@ -139,9 +140,9 @@ Verdict norm_reduced_twice(const Run& run) {
   const auto& clip = steps.front().ranks.front();
   return found({.ranks = run.numbers,
                 .step = steps.front().step,
-                .evidence = "all ranks hold the same gradients, of norm " + number(clip.norm) +
-                            ", and clip them by a norm of " + number(clip.used) +
-                            ": that times the square root of " + std::to_string(run.world_size)});
+                .evidence = fmt::format("all ranks hold the same gradients, of norm {}, and clip "
+                                        "them by a norm of {}: that times the square root of {}",
+                                        number(clip.norm), number(clip.used), run.world_size)});
 }
 
 Verdict clip_before_reduction(const Run& run) {
@@ -176,11 +177,11 @@ Verdict clip_before_reduction(const Run& run) {
                             [](const auto& a, const auto& b) { return a.norm < b.norm; });
     return found({.ranks = run.numbers,
                   .step = step.step,
-                  .evidence = "each rank clips its own gradient (norms from " +
-                              number(least->norm) + " to " + number(greatest->norm) + ", allowed " +
-                              number(first.allowed) +
-                              "), and the reduced one is the mean or the sum of what is left, of "
-                              "another direction than the mean gradient"});
+                  .evidence = fmt::format(
+                      "each rank clips its own gradient (norms from {} to {}, allowed {}), and the "
+                      "reduced one is the mean or the sum of what is left, of another direction "
+                      "than the mean gradient",
+                      number(least->norm), number(greatest->norm), number(first.allowed))});
   }
   if (!looked) return not_triggered(kNoClip);
   return clean();
@@ -196,16 +197,18 @@ Verdict clip_before_unscale(const Run& run) {
     if (first == nullptr) first = &step;
   }
   if (first == nullptr)
-    return not_triggered("no step has a clip of every rank's gradients and a loss scaled by " +
-                         number(kTellingScale) + " or more");
+    return not_triggered(
+        fmt::format("no step has a clip of every rank's gradients and a loss scaled by {} or more",
+                    number(kTellingScale)));
   const auto& clip = first->ranks.front();
-  return found({.ranks = run.numbers,
-                .step = first->step,
-                .evidence = "gradients of norm " + number(clip.norm) + " are clipped to " +
-                            number(clip.allowed) + " and then divided by the loss's scale of " +
-                            number(clip.scale) + ": unscaled, their norm is " +
-                            number(clip.norm / clip.scale) + ", and what is left has one of " +
-                            number(clip.norm * clip.factor() / clip.scale)});
+  return found(
+      {.ranks = run.numbers,
+       .step = first->step,
+       .evidence = fmt::format(
+           "gradients of norm {} are clipped to {} and then divided by the loss's scale of {}: "
+           "unscaled, their norm is {}, and what is left has one of {}",
+           number(clip.norm), number(clip.allowed), number(clip.scale),
+           number(clip.norm / clip.scale), number(clip.norm * clip.factor() / clip.scale))});
 }
 
 // What the last clip before an update found: the update's own gradient, none, or the gradient of the update before.
@@ -245,14 +248,13 @@ std::optional<Finding> clipped_in_parts(const Run& run) {
     if (update.updated && grown && updates++ == 0) first = update.step;
   }
   if (updates < kUpdates) return std::nullopt;
-  return Finding{.severity = Severity::advice,
-                 .ranks = run.numbers,
-                 .step = first,
-                 .evidence =
-                     "gradients are clipped before all of an update's backwards have "
-                     "run, in " +
-                     plural(updates, "update") +
-                     " that were looked at: each clip shortens what had come by then"};
+  return Finding{
+      .severity = Severity::advice,
+      .ranks = run.numbers,
+      .step = first,
+      .evidence = fmt::format("gradients are clipped before all of an update's backwards have run, "
+                              "in {} that were looked at: each clip shortens what had come by then",
+                              plural(updates, "update"))};
 }
 
 Verdict clipped_other_gradients(const Run& run) {
@@ -277,13 +279,13 @@ Verdict clipped_other_gradients(const Run& run) {
     if (looked < kUpdates)
       return not_triggered("no two updates have a clip and the gradients behind it");
   }
-  return found(
-      {.ranks = run.numbers,
-       .step = *first,
-       .evidence =
-           std::string("what is clipped is not what the update goes by: ") +
-           (nothing ? "there is no gradient yet" : "it is the gradient of the update before") +
-           ", in each update from " + std::to_string(*first) + " on that was looked at"});
+  return found({.ranks = run.numbers,
+                .step = *first,
+                .evidence = fmt::format("what is clipped is not what the update goes by: {}, in "
+                                        "each update from {} on that was looked at",
+                                        nothing ? "there is no gradient yet"
+                                                : "it is the gradient of the update before",
+                                        *first)});
 }
 
 Verdict clipped_before_backward(const Run& run) {

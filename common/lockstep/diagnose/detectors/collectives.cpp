@@ -1,6 +1,7 @@
 // Generic: ranks that did not call the same collective.
 #include <lockstep/diagnose/calls.h>
 #include <lockstep/diagnose/detector.h>
+#include <lockstep/diagnose/format.h>
 
 namespace lockstep::diagnose {
 namespace {
@@ -37,8 +38,8 @@ Verdict collective_mismatch(const Run& run) {
       {.ranks = mismatch->odd,
        .step = call.step,
        .sequence = call.collective->sequence,
-       .evidence = "at sequence " + std::to_string(call.collective->sequence) +
-                   " the ranks called different collectives: " + describe_all(*mismatch->calls)});
+       .evidence = fmt::format("at sequence {} the ranks called different collectives: {}",
+                               call.collective->sequence, describe_all(*mismatch->calls))});
 }
 
 }  // namespace

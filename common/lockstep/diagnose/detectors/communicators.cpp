@@ -1,6 +1,7 @@
 // Two groups that ranks go through in different orders.
 #include <lockstep/diagnose/calls.h>
 #include <lockstep/diagnose/detector.h>
+#include <lockstep/diagnose/format.h>
 #include <lockstep/diagnose/stall.h>
 
 #include <algorithm>
@@ -109,11 +110,11 @@ Verdict communicator_order(const Run& run) {
   return found({.ranks = odd_ones_out(ranks, waits_in),
                 .step = std::min(one.step, other.step),
                 .sequence = one.stuck->sequence,
-                .evidence = ranks_text(first, "waits", "wait") + " in " + numbered(*one.stuck) +
-                            " of group " + one.stuck->group + ", and " +
-                            ranks_text(second, "waits", "wait") + " in " + numbered(*other.stuck) +
-                            " of group " + other.stuck->group +
-                            ": each comes to the other's only behind its own"});
+                .evidence = fmt::format("{} in {} of group {}, and {} in {} of group {}: each "
+                                        "comes to the other's only behind its own",
+                                        ranks_text(first, "waits", "wait"), numbered(*one.stuck),
+                                        one.stuck->group, ranks_text(second, "waits", "wait"),
+                                        numbered(*other.stuck), other.stuck->group)});
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // Pitfalls of the data: what each rank holds, and the edges of what it draws.
 #include <lockstep/base/hash.h>
 #include <lockstep/diagnose/detector.h>
+#include <lockstep/diagnose/format.h>
 #include <lockstep/diagnose/passes.h>
 
 #include <algorithm>
@@ -139,10 +140,10 @@ Verdict dataset_unseeded(const Run& run) {
     }
     const auto odd = odd_ones_out(ranks, contents);
     if (odd.empty()) continue;
-    return found({.ranks = odd,
-                  .evidence = lockstep::ranks_text(ranks) + " reach the same " +
-                              std::to_string(sets[members.front()]->size) +
-                              " ids, and the samples behind them differ"});
+    return found(
+        {.ranks = odd,
+         .evidence = fmt::format("{} reach the same {} ids, and the samples behind them differ",
+                                 lockstep::ranks_text(ranks), sets[members.front()]->size)});
   }
   return clean();
 }
@@ -167,9 +168,9 @@ Verdict file_order_differs(const Run& run) {
     if (!has_overlaps_and_gaps(all, size)) continue;
     return found({.ranks = odd,
                   .step = pass.step(),
-                  .evidence = "the ranks reach the same samples in another order; in a pass of " +
-                              std::to_string(all.total) + " draws they drew " +
-                              of(all.different, size) + " samples"});
+                  .evidence = fmt::format("the ranks reach the same samples in another order; in a "
+                                          "pass of {} draws they drew {} samples",
+                                          all.total, of(all.different, size))});
   }
   return clean();
 }
@@ -198,14 +199,13 @@ Verdict tail_never_seen(const Run& run) {
   if (never <= 0 || never >= run.world_size || !other_order) return clean();
   if (log_chance_of_never(never, size, missing) > -2)
     return not_triggered("too few samples or passes: the same ids may be missing by chance");
-  const auto from = ids_are_positions(run, size)
-                        ? " (from id " + std::to_string(first_not_in(seen)) + ")"
-                        : std::string();
+  const auto from = ids_are_positions(run, size) ? fmt::format(" (from id {})", first_not_in(seen))
+                                                 : std::string();
   return found({.ranks = run.numbers,
                 .step = passes.front().step(),
-                .evidence = plural(never, "sample") + from + " of " + std::to_string(size) +
-                            " drawn by no rank in any of " + std::to_string(passes.size()) +
-                            " differently ordered passes"});
+                .evidence = fmt::format(
+                    "{}{} of {} drawn by no rank in any of {} differently ordered passes",
+                    plural(never, "sample"), from, size, passes.size())});
 }
 
 Verdict padding_overruns(const Run& run) {
@@ -234,8 +234,8 @@ Verdict padding_overruns(const Run& run) {
   if (ranks.empty()) return clean();
   return found({.ranks = ranks,
                 .step = step,
-                .evidence = "id " + std::to_string(worst) + " was drawn from " +
-                            plural(size, "sample") + " (ids from 0)"});
+                .evidence = fmt::format("id {} was drawn from {} (ids from 0)", worst,
+                                        plural(size, "sample"))});
 }
 
 // Passes say that they had batches, and no sample of any was recorded.

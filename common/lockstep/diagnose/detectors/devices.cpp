@@ -1,5 +1,6 @@
 // Pitfalls of one process that drives several devices. The participants are the devices.
 #include <lockstep/diagnose/detector.h>
+#include <lockstep/diagnose/format.h>
 #include <lockstep/diagnose/gradients.h>
 #include <lockstep/diagnose/layers.h>
 #include <lockstep/diagnose/tolerance.h>
@@ -208,10 +209,10 @@ Verdict replica_buffers_lost(const Run& run) {
       if (!moves[d][b]) continue;
       return found({.ranks = {0},
                     .step = first[1].step,
-                    .evidence = tensor_text("buffer", b, first.front().event->names) +
-                                " never moved on device 0 in " + std::to_string(first.size()) +
-                                " records, and did on device " + std::to_string(run.numbers[d]) +
-                                "'s copy, while " + std::to_string(training) + " devices trained"});
+                    .evidence = fmt::format("{} never moved on device 0 in {} records, and did on "
+                                            "device {}'s copy, while {} devices trained",
+                                            tensor_text("buffer", b, first.front().event->names),
+                                            first.size(), run.numbers[d], training)});
     }
   }
   return clean();
@@ -258,13 +259,13 @@ Verdict odd_batch_split(const Run& run) {
     for (auto d = static_cast<int>(open->sizes.size());
          d < std::min<std::int64_t>(open->devices, run.world_size); ++d)
       without.push_back(d);
-    return found({.ranks = without,
-                  .step = step,
-                  .evidence = "the batch gave " +
-                              plural(static_cast<std::int64_t>(open->sizes.size()), "part") +
-                              " (of " + sizes_text(open->sizes) + ") for " +
-                              std::to_string(open->devices) + " devices, none for device " +
-                              list(without) + ", and neither a forward nor an update followed"});
+    return found(
+        {.ranks = without,
+         .step = step,
+         .evidence = fmt::format("the batch gave {} (of {}) for {} devices, none for device {}, "
+                                 "and neither a forward nor an update followed",
+                                 plural(static_cast<std::int64_t>(open->sizes.size()), "part"),
+                                 sizes_text(open->sizes), open->devices, list(without))});
   }
   return clean();
 }
@@ -289,10 +290,9 @@ Verdict unequal_chunk_mean(const Run& run) {
     return found(
         {.ranks = run.numbers,
          .step = step.step,
-         .evidence = "parts of " + sizes_text(sizes) +
-                     " samples weigh the same: the gradient is the plain mean of the parts' "
-                     "and lies " +
-                     number(distance(reduced, weighted)) + " (relative) from the batch's"});
+         .evidence = fmt::format("parts of {} samples weigh the same: the gradient is the plain "
+                                 "mean of the parts' and lies {} (relative) from the batch's",
+                                 sizes_text(sizes), number(distance(reduced, weighted)))});
   }
   if (looked) return clean();
   return unequal ? not_triggered("no unequal split has every part's gradient recorded")
@@ -308,13 +308,13 @@ Verdict device_zero_bottleneck(const Run& run) {
     return not_triggered("no transfer between devices was recorded");
   const double others = median_of_others(of);
   if (of.front() <= kTooMany * others) return clean();
-  return found({.severity = Severity::advice,
-                .ranks = {0},
-                .step = first_transfer(run),
-                .evidence = std::string("device 0 ") +
-                            (pair ? "received gradients of " : "moved ") + number(of.front()) +
-                            " bytes; the " + (pair ? "other device: " : "median other device: ") +
-                            number(others) + " bytes"});
+  return found(
+      {.severity = Severity::advice,
+       .ranks = {0},
+       .step = first_transfer(run),
+       .evidence = fmt::format("device 0 {} {} bytes; the {}: {} bytes",
+                               pair ? "received gradients of" : "moved", number(of.front()),
+                               pair ? "other device" : "median other device", number(others))});
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // Pitfalls of whose gradients: the engine's count of parameters, the optimizer's list, the model's.
 #include <lockstep/diagnose/backwards.h>
 #include <lockstep/diagnose/detector.h>
+#include <lockstep/diagnose/format.h>
 #include <lockstep/diagnose/gradients.h>
 
 #include <algorithm>
@@ -128,8 +129,8 @@ bool any_stopped_unseen(const Run& run) {
 }
 
 std::string reduced_of(const UpdateSpan& span) {
-  return whole(span.reduced) + " of " + whole(span.engine_elements) +
-         " elements of the gradients were all-reduced";
+  return fmt::format("{} of {} elements of the gradients were all-reduced", whole(span.reduced),
+                     whole(span.engine_elements));
 }
 
 // Counts as the engine does: from the first gradient on, until a backward has brought all of them or
@@ -206,12 +207,13 @@ Verdict unused_parameter(const Run& run) {
   if (!looked) return not_triggered("no backward that ended has its gradients' arrival recorded");
   if (!fault.first) return any_stopped_unseen(run) ? not_triggered(kStoppedUnseen) : clean();
   const auto missing = not_arrived(*fault.first);
-  return found({.ranks = fault.ranks,
-                .step = fault.first->step,
-                .evidence = "backward brought no gradient for " + std::to_string(missing.size()) +
-                            " of " + plural(fault.first->parameters, "parameter") +
-                            ", the first of them " + std::to_string(missing.front()) + "; " +
-                            reduced_of(*fault.first) + ", and the rank made no further update"});
+  return found(
+      {.ranks = fault.ranks,
+       .step = fault.first->step,
+       .evidence = fmt::format("backward brought no gradient for {} of {}, the first of them {}; "
+                               "{}, and the rank made no further update",
+                               missing.size(), plural(fault.first->parameters, "parameter"),
+                               missing.front(), reduced_of(*fault.first))});
 }
 
 Verdict frozen_after_wrapping(const Run& run) {
@@ -226,12 +228,12 @@ Verdict frozen_after_wrapping(const Run& run) {
   });
   if (!looked) return not_triggered("no backward ended after the engine took the parameters over");
   if (!fault.first) return clean();
-  return found({.ranks = fault.ranks,
-                .step = fault.first->step,
-                .evidence = "the gradient engine took over " +
-                            plural(fault.first->engine_parameters, "parameter") + ", and then " +
-                            std::to_string(fault.first->parameters) + " were trained; " +
-                            reduced_of(*fault.first)});
+  return found(
+      {.ranks = fault.ranks,
+       .step = fault.first->step,
+       .evidence = fmt::format("the gradient engine took over {}, and then {} were trained; {}",
+                               plural(fault.first->engine_parameters, "parameter"),
+                               fault.first->parameters, reduced_of(*fault.first))});
 }
 
 Verdict optimizer_built_on_other_parameters(const Run& run) {
@@ -252,9 +254,9 @@ Verdict optimizer_built_on_other_parameters(const Run& run) {
   return found(
       {.ranks = ranks,
        .step = first.still.front(),
-       .evidence = "in " + plural(static_cast<std::int64_t>(first.still.size()), "update") +
-                   " no parameter moved, though the gradient and the learning rate were not "
-                   "zero"});
+       .evidence = fmt::format(
+           "in {} no parameter moved, though the gradient and the learning rate were not zero",
+           plural(static_cast<std::int64_t>(first.still.size()), "update"))});
 }
 
 Verdict parameter_ready_twice(const Run& run) {
@@ -270,13 +272,13 @@ Verdict parameter_ready_twice(const Run& run) {
     return not_triggered("no backward or forward with its gradients' arrival was recorded");
   if (!fault.first) return any_stopped_unseen(run) ? not_triggered(kStoppedUnseen) : clean();
   const auto twice = *ready_twice(*fault.first);
-  return found({.ranks = fault.ranks,
-                .step = fault.first->step,
-                .evidence = "the gradient of parameter " + std::to_string(twice.parameter) +
-                            " came a second time before the first count was done (" +
-                            std::to_string(twice.counted) + " of " +
-                            plural(fault.first->engine_parameters, "parameter") +
-                            " had come), and no update followed"});
+  return found(
+      {.ranks = fault.ranks,
+       .step = fault.first->step,
+       .evidence = fmt::format("the gradient of parameter {} came a second time before the first "
+                               "count was done ({} of {} had come), and no update followed",
+                               twice.parameter, twice.counted,
+                               plural(fault.first->engine_parameters, "parameter"))});
 }
 
 Verdict zero_grad_on_bucket_view(const Run& run) {
@@ -298,11 +300,12 @@ Verdict zero_grad_on_bucket_view(const Run& run) {
   }
   if (!looked) return not_triggered("the clearing of gradients was not recorded");
   if (ranks.empty()) return clean();
-  return found({.ranks = ranks,
-                .step = step,
-                .evidence = "the optimizer was to clear gradients of which " +
-                            std::to_string(views) +
-                            " are views of another tensor, and the rank made no update after it"});
+  return found(
+      {.ranks = ranks,
+       .step = step,
+       .evidence = fmt::format("the optimizer was to clear gradients of which {} are views of "
+                               "another tensor, and the rank made no update after it",
+                               views)});
 }
 
 }  // namespace

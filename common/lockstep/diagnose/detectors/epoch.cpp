@@ -1,5 +1,6 @@
 // Pitfalls of set_epoch: never told, told to a copy, told differently, told too late.
 #include <lockstep/diagnose/detector.h>
+#include <lockstep/diagnose/format.h>
 #include <lockstep/diagnose/passes.h>
 
 #include <algorithm>
@@ -230,11 +231,11 @@ Verdict missing_set_epoch(const Run& run) {
                                 "told when its pass is over"});
     auto other = not_frozen(passes);
     if (!other && epochs_told(run, from, to) < 2)
-      return found(
-          {.ranks = run.numbers,
-           .step = passes[1].step(),
-           .evidence = std::to_string(passes.size()) +
-                       " passes went through one shuffled order, and no second epoch was told"});
+      return found({.ranks = run.numbers,
+                    .step = passes[1].step(),
+                    .evidence = fmt::format(
+                        "{} passes went through one shuffled order, and no second epoch was told",
+                        passes.size())});
     if (!verdict || !other || other->state == State::clean) verdict = other.value_or(clean());
   }
   return *verdict;
@@ -249,13 +250,13 @@ std::optional<Finding> counted_on_copy(const Run& run) {
   std::set<std::int64_t> epochs;
   for (const auto& pass : passes) epochs.insert(pass.ranks.front().epoch);
   if (epochs.size() < 2) return std::nullopt;
-  return Finding{
-      .severity = Severity::advice,
-      .ranks = run.numbers,
-      .step = passes[1].step(),
-      .evidence = std::to_string(passes.size()) + " passes of " + std::to_string(epochs.size()) +
-                  " epochs had the same samples in the same order: the order may be meant, "
-                  "or what reads the data set is a copy that does not count epochs"};
+  return Finding{.severity = Severity::advice,
+                 .ranks = run.numbers,
+                 .step = passes[1].step(),
+                 .evidence = fmt::format(
+                     "{} passes of {} epochs had the same samples in the same order: the order may "
+                     "be meant, or what reads the data set is a copy that does not count epochs",
+                     passes.size(), epochs.size())};
 }
 
 Verdict set_epoch_on_copy(const Run& run) {
@@ -264,11 +265,12 @@ Verdict set_epoch_on_copy(const Run& run) {
   if (auto other = not_frozen(passes)) return *other;
   const auto epochs = epochs_in_force(passes);
   if (epochs < 2) return clean();
-  return found({.ranks = run.numbers,
-                .step = passes[1].step(),
-                .evidence = std::to_string(passes.size()) +
-                            " passes went through one shuffled order, though " +
-                            std::to_string(epochs) + " different epochs had been told"});
+  return found(
+      {.ranks = run.numbers,
+       .step = passes[1].step(),
+       .evidence = fmt::format(
+           "{} passes went through one shuffled order, though {} different epochs had been told",
+           passes.size(), epochs)});
 }
 
 Verdict epoch_differs_by_rank(const Run& run) {
@@ -290,11 +292,9 @@ Verdict epoch_differs_by_rank(const Run& run) {
     const auto [least, most] = std::minmax_element(epochs.begin(), epochs.end());
     return found({.ranks = odd,
                   .step = pass.step(),
-                  .evidence = "ranks began a pass in epochs " + std::to_string(*least) + " to " +
-                              std::to_string(*most) + ", and drew " +
-                              std::to_string(all.different) + " different samples of " +
-                              std::to_string(size) + " in " + std::to_string(all.total) +
-                              " draws"});
+                  .evidence = fmt::format("ranks began a pass in epochs {} to {}, and drew {} "
+                                          "different samples of {} in {} draws",
+                                          *least, *most, all.different, size, all.total)});
   }
   return any_told ? clean() : not_triggered("no epoch was told before a pass");
 }
@@ -320,20 +320,21 @@ Verdict epoch_set_after_prefetch(const Run& run) {
       late.push_back(run.numbers[r]);
       if (begins_as(now, last)) stale.push_back(run.numbers[r]);
     }
-    const std::string pass = "pass " + std::to_string(k);
     if (!late.empty() && (!stale.empty() || is_of_two_orders(passes[k], at_call)))
       return found({.ranks = stale.empty() ? late : stale,
                     .step = passes[k].step(),
-                    .evidence = pass + " was told its epoch after it began, and " +
-                                (stale.empty() ? "mixes the samples of two orders"
-                                               : "began with the first batch of the pass before")});
+                    .evidence = fmt::format(
+                        "pass {} was told its epoch after it began, and {}", k,
+                        stale.empty() ? "mixes the samples of two orders"
+                                      : "began with the first batch of the pass before")});
     // Dealt before the call, and fetched after it.
     if (!begun_early.empty() && is_of_one_order(passes[k - 1]) &&
         is_of_two_orders(passes[k], at_change))
       return found({.ranks = begun_early,
                     .step = passes[k].step(),
-                    .evidence = pass + " began with the first batch of the pass before, and went "
-                                       "on in the order of another epoch"});
+                    .evidence = fmt::format("pass {} began with the first batch of the pass "
+                                            "before, and went on in the order of another epoch",
+                                            k)});
   }
   return clean();
 }

@@ -1,5 +1,6 @@
 // Pitfalls of evaluation: samples that count twice, and an exam that changes.
 #include <lockstep/diagnose/detector.h>
+#include <lockstep/diagnose/format.h>
 #include <lockstep/diagnose/passes.h>
 
 #include <algorithm>
@@ -77,9 +78,9 @@ Verdict evaluation_padding(const Run& run) {
       if (too_many < 1 || too_many >= run.world_size) continue;
       return found({.ranks = run.numbers,
                     .step = pass.step(),
-                    .evidence = "an evaluation metric counts " + number(counted) +
-                                " samples, and " + std::to_string(all.different) +
-                                " different ones were drawn"});
+                    .evidence = fmt::format(
+                        "an evaluation metric counts {} samples, and {} different ones were drawn",
+                        number(counted), all.different)});
     }
   }
   return looked ? clean() : not_triggered("no metric of an evaluation pass was recorded");
@@ -142,13 +143,12 @@ Verdict shuffled_evaluation(const Run& run) {
   if (!overlapping && (outside || against > kUnlikely))
     return not_triggered("the evaluation passes have no sample in common: they may be meant to");
   const auto [first, second] = overlapping ? *overlapping : *disjoint;
-  return found({.ranks = run.numbers,
-                .step = passes[second].step(),
-                .evidence = "evaluation pass " + std::to_string(second) + " drew " +
-                            std::to_string(drawn[second].distinct.size()) +
-                            " different samples, of which pass " + std::to_string(first) +
-                            ", of as many, drew " +
-                            std::to_string(in_both(drawn[first], drawn[second]))});
+  return found(
+      {.ranks = run.numbers,
+       .step = passes[second].step(),
+       .evidence = fmt::format(
+           "evaluation pass {} drew {} different samples, of which pass {}, of as many, drew {}",
+           second, drawn[second].distinct.size(), first, in_both(drawn[first], drawn[second]))});
 }
 
 }  // namespace

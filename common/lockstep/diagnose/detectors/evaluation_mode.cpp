@@ -2,6 +2,7 @@
 #include <lockstep/diagnose/cuts.h>
 #include <lockstep/diagnose/detector.h>
 #include <lockstep/diagnose/evidence.h>
+#include <lockstep/diagnose/format.h>
 #include <lockstep/diagnose/layers.h>
 
 #include <algorithm>
@@ -190,10 +191,10 @@ Verdict evaluation_in_train_mode(const Run& run) {
     const auto& names = by->latest<trace::Buffers>().front().event->names;
     return found({.ranks = ranks,
                   .step = first->step,
-                  .evidence = "an evaluation's forwards (" + std::to_string(first->in_training) +
-                              ") ran in training mode, and " +
-                              tensor_text("buffer", *first->counted_by, names) +
-                              " counts them as batches of the running statistics"});
+                  .evidence = fmt::format("an evaluation's forwards ({}) ran in training mode, and "
+                                          "{} counts them as batches of the running statistics",
+                                          first->in_training,
+                                          tensor_text("buffer", *first->counted_by, names))});
   }
   return looked ? clean()
                 : not_triggered(

@@ -2,6 +2,7 @@
 #include <lockstep/diagnose/detector.h>
 #include <lockstep/diagnose/differences.h>
 #include <lockstep/diagnose/divisors.h>
+#include <lockstep/diagnose/format.h>
 #include <lockstep/diagnose/gradients.h>
 #include <lockstep/diagnose/readings.h>
 
@@ -84,8 +85,7 @@ std::optional<Finding> kinds(const Run& run, const InputsOfSteps& steps, const s
 // The first dimension is the batch, which may differ.
 std::string sample_shape(const trace::Input& input) {
   std::string text = "[N";
-  for (std::size_t i = 1; i < input.shape.size(); ++i)
-    text += ", " + std::to_string(input.shape[i]);
+  for (std::size_t i = 1; i < input.shape.size(); ++i) text += fmt::format(", {}", input.shape[i]);
   return text + "]";
 }
 
@@ -134,9 +134,10 @@ std::optional<Finding> numbers_fed(const Run& run, const InputsOfSteps& steps,
     auto& text = text_of_group[{by_mean[r], by_deviation[r]}];
     const auto& input = *steps.begin()->second[r];
     if (text.empty())
-      text = number(mean->means[r]) + " in the mean, with a standard deviation of " +
-             number(deviation->means[r] > kConstant ? std::exp(deviation->means[r]) : 0) +
-             " (from " + number(input.least) + " to " + number(input.greatest) + ")";
+      text = fmt::format(
+          "{} in the mean, with a standard deviation of {} (from {} to {})", number(mean->means[r]),
+          number(deviation->means[r] > kConstant ? std::exp(deviation->means[r]) : 0),
+          number(input.least), number(input.greatest));
     texts.push_back(text);
   }
   return differs(run, what, texts, steps.begin()->first);
@@ -213,10 +214,10 @@ std::optional<Finding> samples_of_a_step(const Run& run) {
 // "input 1", "input 0 of module 3", "the loss's target".
 std::string name_of(std::int64_t index) {
   if (index == -1) return "the loss's target";
-  if (index < 0) return "target " + std::to_string(-index) + " of the loss";
+  if (index < 0) return fmt::format("target {} of the loss", -index);
   const auto module = index / trace::Input::kOfAnother;
-  const auto name = "input " + std::to_string(index % trace::Input::kOfAnother);
-  return module == 0 ? name : name + " of module " + std::to_string(module + 1);
+  const auto name = fmt::format("input {}", index % trace::Input::kOfAnother);
+  return module == 0 ? name : fmt::format("{} of module {}", name, module + 1);
 }
 
 // What a loss compares with may be numbered by rank, as where it finds each sample's partner among all ranks': the same
@@ -286,12 +287,12 @@ std::vector<Finding> same_inputs(const Run& run) {
     different.insert(ranks.front());
   }
   if (different.size() < kAgreeing) return {};
-  return {
-      Finding{.ranks = run.numbers,
-              .step = steps.begin()->first,
-              .evidence = "every rank is given the same inputs, and different ones in each of " +
-                          plural(static_cast<std::int64_t>(different.size()), "step") +
-                          " that were recorded: further ranks add nothing"}};
+  return {Finding{
+      .ranks = run.numbers,
+      .step = steps.begin()->first,
+      .evidence = fmt::format("every rank is given the same inputs, and different ones in each of "
+                              "{} that were recorded: further ranks add nothing",
+                              plural(static_cast<std::int64_t>(different.size()), "step"))}};
 }
 
 // In all steps that were recorded each rank's own gradient is every other rank's, and not always the same.
@@ -310,11 +311,12 @@ std::vector<Finding> same_gradients(const Run& run) {
     different.merge(here);
   }
   if (different.size() < kAgreeing) return {};
-  return {Finding{.ranks = run.numbers,
-                  .step = steps.begin()->first,
-                  .evidence = "every rank's own gradient is the same, to the bit, in each of " +
-                              plural(static_cast<std::int64_t>(steps.size()), "step") +
-                              " that were recorded: the ranks train on the same samples"}};
+  return {Finding{
+      .ranks = run.numbers,
+      .step = steps.begin()->first,
+      .evidence = fmt::format("every rank's own gradient is the same, to the bit, in each of {} "
+                              "that were recorded: the ranks train on the same samples",
+                              plural(static_cast<std::int64_t>(steps.size()), "step"))}};
 }
 
 bool are_alike_on_ranks(const InputsOfSteps& steps) {
@@ -343,10 +345,11 @@ std::optional<Reading> given_alike(const Run& run) {
     }
   }
   if (!alike || !other) return {};
-  return Reading{name_of(*alike) + " of the model is the same on all ranks, and another in each " +
-                     "recorded step, while " + name_of(*other) +
-                     " differs: for other data the ranks draw the same random numbers",
-                 "it goes by the step, or is one draw for the whole batch", first};
+  return Reading{
+      fmt::format("{} of the model is the same on all ranks, and another in each recorded step, "
+                  "while {} differs: for other data the ranks draw the same random numbers",
+                  name_of(*alike), name_of(*other)),
+      "it goes by the step, or is one draw for the whole batch", first};
 }
 
 }  // namespace lockstep::diagnose

@@ -1,5 +1,6 @@
 // Pitfalls of the gradient's size: kept from the last step, summed, or averaged twice.
 #include <lockstep/diagnose/detector.h>
+#include <lockstep/diagnose/format.h>
 #include <lockstep/diagnose/gradients.h>
 #include <lockstep/diagnose/tolerance.h>
 
@@ -72,11 +73,11 @@ Verdict judge_scales(const Run& run, const std::vector<Wrong>& ways) {
   return found({.severity = hidden ? Severity::advice : Severity::violation,
                 .ranks = run.numbers,
                 .step = first.step,
-                .evidence = "the reduced gradient is " + number(first.reduction) +
-                            " times the mean of the ranks' own, and the loss " +
-                            number(first.loss) + " times the mean loss: " + way->meaning + " (" +
-                            plural(static_cast<std::int64_t>(steps.size()), "step") + ")" +
-                            (hidden ? "; clipping has hidden it so far" : "")});
+                .evidence = fmt::format("the reduced gradient is {} times the mean of the ranks' "
+                                        "own, and the loss {} times the mean loss: {} ({}){}",
+                                        number(first.reduction), number(first.loss), way->meaning,
+                                        plural(static_cast<std::int64_t>(steps.size()), "step"),
+                                        hidden ? "; clipping has hidden it so far" : "")});
 }
 
 // The gradient is this step's mean and the one before, together, or a multiple of both (clipped); and not of
@@ -106,10 +107,10 @@ Verdict gradients_not_zeroed(const Run& run) {
     if (!kept) continue;
     return found({.ranks = run.numbers,
                   .step = now.step,
-                  .evidence = "the gradient before the update is that of step " +
-                              std::to_string(before.step) + " plus this step's own, and lies " +
-                              number(distance(now.reduced.front(), now.means.front())) +
-                              " (relative) from this step's own"});
+                  .evidence = fmt::format(
+                      "the gradient before the update is that of step {} plus this step's own, and "
+                      "lies {} (relative) from this step's own",
+                      before.step, number(distance(now.reduced.front(), now.means.front())))});
   }
   if (!looked) return not_triggered("no two consecutive steps have all gradients recorded");
   return clean();

@@ -1,6 +1,7 @@
 // The generic finding of gradients: no mean of what the ranks computed, in a way that no pitfall has a name for.
 #include <lockstep/diagnose/detector.h>
 #include <lockstep/diagnose/differences.h>
+#include <lockstep/diagnose/format.h>
 #include <lockstep/diagnose/gradients.h>
 #include <lockstep/diagnose/moves.h>
 
@@ -155,9 +156,9 @@ std::optional<Finding> other_multiple(const Run& run) {
   return Finding{.severity = Severity::advice,
                  .ranks = run.numbers,
                  .step = steps.front().step,
-                 .evidence = "the gradient is " + number(times) +
-                             " times that of the declared mean loss, in all " +
-                             plural(static_cast<std::int64_t>(steps.size()), "step")};
+                 .evidence = fmt::format(
+                     "the gradient is {} times that of the declared mean loss, in all {}",
+                     number(times), plural(static_cast<std::int64_t>(steps.size()), "step"))};
 }
 
 constexpr double kTolerance = 0.01;  // gradients compressed to 16 bits on the way are a choice
@@ -178,7 +179,7 @@ std::optional<std::string> multiples(const Run& run, const GradientStep& step) {
   if (who.size() < 2) return std::nullopt;
   std::vector<std::string> parts;
   for (const auto& [factor, ranks] : who)
-    parts.push_back(factor + " on " + lockstep::ranks_text(ranks));
+    parts.push_back(fmt::format("{} on {}", factor, lockstep::ranks_text(ranks)));
   return "the reduced gradient is " + list(parts);
 }
 
@@ -198,14 +199,14 @@ std::string how_far(const Run& run, const GradientStep& step) {
     if (distance(of_one(*far), of_one(mean)) > kTolerance) apart.push_back(i);
   }
   const auto rank = static_cast<std::size_t>(far - step.reduced.begin());
-  auto text = "the reduced gradient" +
-              (run.devices ? "" : " of rank " + std::to_string(run.numbers[rank])) + " lies " +
-              number(distance(*far, mean)) +
-              " (relative) from the mean of the local ones and is no multiple of it";
+  auto text = fmt::format(
+      "the reduced gradient{} lies {} (relative) from the mean of the local ones and is no "
+      "multiple of it",
+      run.devices ? "" : " of rank " + std::to_string(run.numbers[rank]),
+      number(distance(*far, mean)));
   if (!apart.empty())
-    text += ", in " + std::to_string(apart.size()) + " of " + std::to_string(parameters) +
-            " parameters, first in " +
-            tensor_text("parameter", apart.front(), parameter_names(run));
+    text += fmt::format(", in {} of {} parameters, first in {}", apart.size(), parameters,
+                        tensor_text("parameter", apart.front(), parameter_names(run)));
   return text;
 }
 

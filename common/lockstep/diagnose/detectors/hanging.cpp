@@ -1,5 +1,6 @@
 // Pitfalls after which ranks wait for one that does not come.
 #include <lockstep/diagnose/detector.h>
+#include <lockstep/diagnose/format.h>
 #include <lockstep/diagnose/stall.h>
 
 #include <algorithm>
@@ -220,13 +221,14 @@ Verdict evaluation_through_wrapper_on_one_rank(const Run& run) {
     return clean();
   const auto* out_of_step = first_out_of_step(calls);
   if (out_of_step && entered_ns(*out_of_step) < first->time_ns) return clean();
-  return found({.ranks = ranks,
-                .step = first->step,
-                .sequence = first->collective->sequence,
-                .evidence = ranks_text(ranks, "evaluates", "evaluate") +
-                            " through what communicates, alone: " + numbered(*first->collective) +
-                            " belongs to no evaluation of the others" +
-                            (still ? ". " + one_line(*still) : "")});
+  return found(
+      {.ranks = ranks,
+       .step = first->step,
+       .sequence = first->collective->sequence,
+       .evidence = fmt::format(
+           "{} through what communicates, alone: {} belongs to no evaluation of the others{}",
+           ranks_text(ranks, "evaluates", "evaluate"), numbered(*first->collective),
+           still ? ". " + one_line(*still) : "")});
 }
 
 Verdict async_work_not_waited(const Run& run) {
@@ -265,9 +267,9 @@ Verdict left_in_point_to_point(const Run& run) {
       const bool waits = at.left_ns == 0 && end.ended_ns - at.time_ns >= kStallTimeNs;
       if (!waits || !is_point_to_point(*at.event)) continue;
       ranks.push_back(static_cast<int>(end.rank));
-      evidence += (evidence.empty() ? "rank " : "; rank ") + std::to_string(end.rank) +
-                  " waits in " + numbered(*at.event) +
-                  (at.event->root >= 0 ? " with rank " + std::to_string(at.event->root) : "");
+      evidence += fmt::format(
+          "{}rank {} waits in {}{}", evidence.empty() ? "" : "; ", end.rank, numbered(*at.event),
+          at.event->root >= 0 ? " with rank " + std::to_string(at.event->root) : "");
       break;
     }
   }

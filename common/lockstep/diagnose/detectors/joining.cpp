@@ -1,6 +1,7 @@
 // Pitfalls of making process groups: it takes all ranks of the job.
 #include <lockstep/diagnose/detector.h>
 #include <lockstep/diagnose/evidence.h>
+#include <lockstep/diagnose/format.h>
 
 #include <algorithm>
 #include <iterator>
@@ -133,22 +134,22 @@ Verdict judge(const Run& run, bool first) {
     const auto& making = makings[i];
     if (const auto ranks = making.left_it_out(); !first && !ranks.empty())
       return found({.ranks = ranks,
-                    .evidence = ranks_text(ranks, "took", "took") +
-                                " no part in making the group " + making.name +
-                                " of other ranks, and made a later one in its place"});
+                    .evidence = fmt::format("{} no part in making the group {} of other ranks, and "
+                                            "made a later one in its place",
+                                            ranks_text(ranks, "took", "took"), making.name)});
     const auto inside = making.inside();
     if (inside.empty()) continue;
     const auto missing = making.missing(expected(run));
     if (missing.empty()) continue;
     const bool may_come =
         std::all_of(missing.begin(), missing.end(), [&](int rank) { return was_there(run, rank); });
-    return found({.severity = may_come ? Severity::advice : Severity::violation,
-                  .ranks = missing,
-                  .evidence = ranks_text(inside, "waits", "wait") + " in making the group " +
-                              making.name + " (of " +
-                              plural(static_cast<std::int64_t>(making.members.size()), "rank") +
-                              "), and " + ranks_text(missing, "never began", "never began") +
-                              " to take part"});
+    return found(
+        {.severity = may_come ? Severity::advice : Severity::violation,
+         .ranks = missing,
+         .evidence = fmt::format("{} in making the group {} (of {}), and {} to take part",
+                                 ranks_text(inside, "waits", "wait"), making.name,
+                                 plural(static_cast<std::int64_t>(making.members.size()), "rank"),
+                                 ranks_text(missing, "never began", "never began"))});
   }
   return clean();
 }

@@ -1,6 +1,7 @@
 // The batches at the end of a pass that fill no accumulation window.
 #include <lockstep/diagnose/detector.h>
 #include <lockstep/diagnose/evidence.h>
+#include <lockstep/diagnose/format.h>
 #include <lockstep/diagnose/passes.h>
 
 #include <algorithm>
@@ -188,11 +189,11 @@ Finding finding_of(const PassWindows& pass, const std::vector<int>& ranks, Decla
   return {.severity = declared == Declared::window ? Severity::violation : Severity::advice,
           .ranks = ranks,
           .step = pass.step,
-          .evidence =
-              "an update takes " + std::to_string(pass.window()) + " batches, and the pass ends " +
-              std::to_string(pass.left) +
-              " behind its last one: their gradients are in no update, for " +
-              (pass.fate == Fate::cleared ? "they were cleared before the next" : "the run ended")};
+          .evidence = fmt::format(
+              "an update takes {} batches, and the pass ends {} behind its last one: their "
+              "gradients are in no update, for {}",
+              pass.window(), pass.left,
+              pass.fate == Fate::cleared ? "they were cleared before the next" : "the run ended")};
 }
 
 Verdict last_accumulation_window_lost(const Run& run) {

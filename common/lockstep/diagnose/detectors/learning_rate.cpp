@@ -1,5 +1,6 @@
 // Pitfalls of the learning rate's size: what it is, beside what was declared to suit a smaller run.
 #include <lockstep/diagnose/detector.h>
+#include <lockstep/diagnose/format.h>
 #include <lockstep/diagnose/gradients.h>
 #include <lockstep/diagnose/tolerance.h>
 
@@ -199,8 +200,9 @@ std::optional<Rates> rates_of(const Run& run, Verdict* why) {
 }
 
 std::string grown(const Rates& rates) {
-  return "an update takes " + number(rates.growth) +
-         " times as many samples as the reference run's, whose rate is " + number(rates.reference);
+  return fmt::format(
+      "an update takes {} times as many samples as the reference run's, whose rate is {}",
+      number(rates.growth), number(rates.reference));
 }
 
 Verdict lr_not_scaled(const Run& run) {
@@ -215,8 +217,9 @@ Verdict lr_not_scaled(const Run& run) {
   return found({.severity = Severity::advice,
                 .ranks = run.numbers,
                 .step = 0,
-                .evidence = grown(*rates) + "; the highest rate of this run is " +
-                            number(rates->peak) + ", and its updates are not longer"});
+                .evidence = fmt::format(
+                    "{}; the highest rate of this run is {}, and its updates are not longer",
+                    grown(*rates), number(rates->peak))});
 }
 
 Verdict linear_rule_with_adam(const Run& run) {
@@ -230,10 +233,10 @@ Verdict linear_rule_with_adam(const Run& run) {
   return found({.severity = Severity::advice,
                 .ranks = run.numbers,
                 .step = 0,
-                .evidence = grown(*rates) + "; the highest rate of this run is " +
-                            number(rates->peak) +
-                            ", as many times that, though the first update is no multiple of the "
-                            "gradient: the optimizer normalises it"});
+                .evidence = fmt::format(
+                    "{}; the highest rate of this run is {}, as many times that, though the first "
+                    "update is no multiple of the gradient: the optimizer normalises it",
+                    grown(*rates), number(rates->peak))});
 }
 
 Verdict no_warmup(const Run& run) {
@@ -250,11 +253,12 @@ Verdict no_warmup(const Run& run) {
                          ", and after them it was not recorded");
   }
   const auto highest = std::max_element(losses.begin(), losses.end());
-  return found({.ranks = run.numbers,
-                .step = highest - losses.begin(),
-                .evidence = grown(*rates) + "; the first update already has " +
-                            number(rates->first) + ", and the loss rises from " +
-                            number(losses.front()) + " to " + number(*highest)});
+  return found(
+      {.ranks = run.numbers,
+       .step = highest - losses.begin(),
+       .evidence = fmt::format(
+           "{}; the first update already has {}, and the loss rises from {} to {}", grown(*rates),
+           number(rates->first), number(losses.front()), number(*highest))});
 }
 
 }  // namespace

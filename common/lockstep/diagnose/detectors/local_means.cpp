@@ -2,6 +2,7 @@
 #include <lockstep/diagnose/backwards.h>
 #include <lockstep/diagnose/detector.h>
 #include <lockstep/diagnose/divisors.h>
+#include <lockstep/diagnose/format.h>
 #include <lockstep/diagnose/gradients.h>
 #include <lockstep/diagnose/tolerance.h>
 
@@ -181,12 +182,12 @@ Verdict divided_by_own_counts(const Run& run, const std::vector<GradientStep>& s
   return found({.severity = Severity::advice,
                 .ranks = run.numbers,
                 .step = first,
-                .evidence = "each rank divides its loss or its gradient by a count of its own, "
-                            "here by " +
-                            number(*least) + " to " + number(*most) +
-                            ", and all go by the mean or the sum of what comes of it, in " +
-                            plural(static_cast<std::int64_t>(counts.size()), "recorded step") +
-                            ": what is counted weighs more on a rank that has less of it"});
+                .evidence = fmt::format(
+                    "each rank divides its loss or its gradient by a count of its own, here by {} "
+                    "to {}, and all go by the mean or the sum of what comes of it, in {}: what is "
+                    "counted weighs more on a rank that has less of it",
+                    number(*least), number(*most),
+                    plural(static_cast<std::int64_t>(counts.size()), "recorded step"))});
 }
 
 Verdict mean_of_local_means(const Run& run) {
@@ -204,13 +205,13 @@ Verdict mean_of_local_means(const Run& run) {
         all_go_by(step, means.back(), distance))
       continue;
     const auto [least, most] = std::minmax_element(step.samples.begin(), step.samples.end());
-    return found({.ranks = run.numbers,
-                  .step = step.step,
-                  .evidence = "ranks of " + number(*least) + " to " + number(*most) +
-                              " samples each start from their own mean loss, and go by the plain "
-                              "mean of their gradients, which lies " +
-                              number(distance(plain, means.back())) +
-                              " (relative) from the mean over the samples"});
+    return found(
+        {.ranks = run.numbers,
+         .step = step.step,
+         .evidence = fmt::format(
+             "ranks of {} to {} samples each start from their own mean loss, and go by the plain "
+             "mean of their gradients, which lies {} (relative) from the mean over the samples",
+             number(*least), number(*most), number(distance(plain, means.back())))});
   }
   if (!looked) return not_applicable("in every step all ranks have equally many samples");
   return clean();

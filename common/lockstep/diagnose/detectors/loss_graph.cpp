@@ -1,6 +1,7 @@
 // Pitfalls of losses that other ranks' values go into, and their gradients do not come back from.
 #include <lockstep/diagnose/cuts.h>
 #include <lockstep/diagnose/detector.h>
+#include <lockstep/diagnose/format.h>
 #include <lockstep/diagnose/gradients.h>
 
 #include <algorithm>
@@ -222,13 +223,11 @@ std::optional<Finding> sum_without_graph(const Run& run) {
     return Finding{
         .ranks = run.numbers,
         .step = step,
-        .evidence = "the loss is computed from " + plural(cuts.front()->elements, "number") +
-                    " that an all-reduce summed over the ranks, which autograd does not "
-                    "see: each rank has the gradient of its own part, and the mean of them "
-                    "is 1/" +
-                    std::to_string(run.world_size) +
-                    " of the right one. torch.distributed.nn.functional.all_reduce has a "
-                    "gradient"};
+        .evidence = fmt::format(
+            "the loss is computed from {} that an all-reduce summed over the ranks, which autograd "
+            "does not see: each rank has the gradient of its own part, and the mean of them is "
+            "1/{} of the right one. torch.distributed.nn.functional.all_reduce has a gradient",
+            plural(cuts.front()->elements, "number"), run.world_size)};
   return std::nullopt;
 }
 
@@ -239,11 +238,11 @@ Verdict gather_loses_graph(const Run& run) {
     const auto& rank = step.ranks.front();
     std::int64_t samples = 0;
     for (const auto& each : step.ranks) samples += each.samples;
-    return "every rank's loss is of all ranks' " + std::to_string(samples) + " samples, " +
-           std::to_string(rank.samples) +
-           " of them its own, and no gradient for the gathered ones goes back to the ranks they "
-           "came from: averaged, the gradient is 1/" +
-           std::to_string(step.ranks.size()) + " of the loss's";
+    return fmt::format(
+        "every rank's loss is of all ranks' {} samples, {} of them its own, and no gradient for "
+        "the gathered ones goes back to the ranks they came from: averaged, the gradient is 1/{} "
+        "of the loss's",
+        samples, rank.samples, step.ranks.size());
   };
   const auto steps = common_steps(run);
   const auto verdict = judge(run, steps, {any_step, "", gathered_in_vain, describe});
@@ -260,10 +259,10 @@ Verdict gather_loses_graph(const Run& run) {
 Verdict loss_all_reduced_in_place(const Run& run) {
   const auto describe = [](const CommonStep& step) {
     const auto& rank = step.ranks.front();
-    return "backward starts from " + std::to_string(rank.loss->backward_value) +
-           ", the mean of all ranks' losses (the first rank's own is " +
-           std::to_string(rank.own_mean()) +
-           "), and no sum over the ranks in backward makes up for the division";
+    return fmt::format(
+        "backward starts from {:f}, the mean of all ranks' losses (the first rank's own is {:f}), "
+        "and no sum over the ranks in backward makes up for the division",
+        rank.loss->backward_value, rank.own_mean());
   };
   return judge(run, common_steps(run),
                {losses_differ, "the ranks' losses are equal: each is their mean",

@@ -1,5 +1,6 @@
 // Pitfalls of figures that are reported: of one rank's part, or a part over the whole.
 #include <lockstep/diagnose/detector.h>
+#include <lockstep/diagnose/format.h>
 #include <lockstep/diagnose/passes.h>
 
 #include <algorithm>
@@ -97,10 +98,10 @@ Verdict rank_zero_metric(const Run& run) {
     return found({.severity = Severity::advice,
                   .ranks = {rank},
                   .step = pass.step,
-                  .evidence = "rank " + std::to_string(rank) + " alone reports a metric, " +
-                              number(metric->sum / metric->count) + ", of the " +
-                              number(metric->count) + " samples it drew itself; all ranks drew " +
-                              number(pass.all)});
+                  .evidence = fmt::format("rank {} alone reports a metric, {}, of the {} samples "
+                                          "it drew itself; all ranks drew {}",
+                                          rank, number(metric->sum / metric->count),
+                                          number(metric->count), number(pass.all))});
   }
   return clean();
 }
@@ -121,13 +122,13 @@ Verdict local_hits_global_count(const Run& run) {
                          [&](const auto& of_rank) { return holds(of_rank, sum); });
     });
     if (one_in_common) continue;
-    return found({.ranks = run.numbers,
-                  .step = pass.step,
-                  .evidence = "ranks report sums of " + number(sums.front().back()) + " and " +
-                              number(sums.back().back()) + ", each over the " + number(pass.all) +
-                              " samples that all drew together; rank " +
-                              std::to_string(run.numbers.front()) + " drew " +
-                              number(pass.own.front())});
+    return found(
+        {.ranks = run.numbers,
+         .step = pass.step,
+         .evidence = fmt::format("ranks report sums of {} and {}, each over the {} samples that "
+                                 "all drew together; rank {} drew {}",
+                                 number(sums.front().back()), number(sums.back().back()),
+                                 number(pass.all), run.numbers.front(), number(pass.own.front()))});
   }
   return looked ? clean()
                 : not_triggered("no metric that every rank holds counts more than its own samples");

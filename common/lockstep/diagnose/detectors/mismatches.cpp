@@ -1,5 +1,6 @@
 // How the collectives differ that ranks called in the same place.
 #include <lockstep/diagnose/detector.h>
+#include <lockstep/diagnose/format.h>
 #include <lockstep/diagnose/stall.h>
 #include <lockstep/diagnose/unequal_gather.h>
 #include <lockstep/diagnose/update_calls.h>
@@ -310,9 +311,9 @@ Verdict left_out(const Run& run) {
   return found({.ranks = different->ranks,
                 .step = first.step,
                 .sequence = first.collective->sequence,
-                .evidence = "some ranks call " + numbered(*first.collective) + " in update " +
-                            std::to_string(first.step) +
-                            ", and others later: they left a collective out"});
+                .evidence = fmt::format(
+                    "some ranks call {} in update {}, and others later: they left a collective out",
+                    numbered(*first.collective), first.step)});
 }
 
 // Nobody differs, and some ranks wait in a collective before which the others ended in order.
@@ -339,9 +340,9 @@ Verdict one_more_at_the_end(const Run& run) {
   return found({.ranks = known ? waiting : run.numbers,  // else either may be wrong
                 .step = place->step,
                 .sequence = place->sequence,
-                .evidence = ranks_text(waiting, "calls ", "call ") + place->operation + " number " +
-                            std::to_string(place->sequence) +
-                            ", before which the others ended in order"});
+                .evidence = fmt::format("{} {} number {}, before which the others ended in order",
+                                        ranks_text(waiting, "calls", "call"), place->operation,
+                                        place->sequence)});
 }
 
 Verdict named(const Run& run, Kind kind, const std::string& what) {
@@ -355,8 +356,8 @@ Verdict named(const Run& run, Kind kind, const std::string& what) {
   return found({.ranks = different->ranks,
                 .step = first.step,
                 .sequence = first.collective->sequence,
-                .evidence = what + " at number " + std::to_string(first.collective->sequence) +
-                            ": " + describe_all(*different->calls)});
+                .evidence = fmt::format("{} at number {}: {}", what, first.collective->sequence,
+                                        describe_all(*different->calls))});
 }
 
 Verdict rank_conditional_collective(const Run& run) {

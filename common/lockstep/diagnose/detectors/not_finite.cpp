@@ -2,6 +2,7 @@
 #include <lockstep/diagnose/cuts.h>
 #include <lockstep/diagnose/detector.h>
 #include <lockstep/diagnose/evidence.h>
+#include <lockstep/diagnose/format.h>
 
 #include <algorithm>
 #include <cmath>
@@ -97,12 +98,12 @@ Verdict not_finite(const Run& run) {
     if (!is_known || ranks[r].first == first->first) begun.push_back(run.numbers[r]);
   std::string others;
   if (first->first != last->first)
-    others = ", and that of all ranks from step " + std::to_string(last->first) + " on";
+    others = fmt::format(", and that of all ranks from step {} on", last->first);
   return found({.ranks = begun,
                 .step = first->first,
-                .evidence = "the loss of " + lockstep::ranks_text(begun) +
-                            " is no finite number from step " + std::to_string(first->first) +
-                            " on" + others + ", until the run ends",
+                .evidence = fmt::format(
+                    "the loss of {} is no finite number from step {} on{}, until the run ends",
+                    lockstep::ranks_text(begun), first->first, others),
                 .after = first->before});
 }
 

@@ -1,6 +1,7 @@
 // Parameters that are no part of the recorded model, or are frozen in it.
 #include <lockstep/diagnose/detector.h>
 #include <lockstep/diagnose/differences.h>
+#include <lockstep/diagnose/format.h>
 #include <lockstep/diagnose/gradients.h>
 #include <lockstep/diagnose/layers.h>
 
@@ -49,8 +50,8 @@ struct Holder {
     if (optimizers) return ", which an optimizer holds and the model does not,";
     if (frozen) return " of the model, which is frozen,";
     if (buffers) return " of " + name.substr(kBuffers.size());
-    if (kept) return " of " + name.substr(kKept.size()) + ", which no optimizer holds,";
-    return " of " + name + ", which is no part of the model,";
+    if (kept) return fmt::format(" of {}, which no optimizer holds,", name.substr(kKept.size()));
+    return fmt::format(" of {}, which is no part of the model,", name);
   }
 };
 
@@ -109,15 +110,15 @@ std::optional<Finding> apart_for_good(const Run& run, const Holder& holder,
     if (finding) continue;
     // A rank may train a part of its own beside the model, keep an average for itself, or statistics of its batches.
     const bool may_be_meant = holder.optimizers || holder.kept || holder.buffers;
-    finding =
-        Finding{.severity = may_be_meant ? Severity::advice : Severity::violation,
-                .ranks = odd_ones_out(run.numbers, groups.of),
-                .step = std::max<std::int64_t>(step, 0),
-                .evidence = tensor_text(holder.kind(), static_cast<std::size_t>(groups.tensor),
-                                        ranks.front()->names) +
-                            holder.words() + " differs by rank; the ranks' values are up to " +
-                            number(spread_of(replicas).distance) + " (relative) apart",
-                .after = before.value_or(-1)};
+    finding = Finding{.severity = may_be_meant ? Severity::advice : Severity::violation,
+                      .ranks = odd_ones_out(run.numbers, groups.of),
+                      .step = std::max<std::int64_t>(step, 0),
+                      .evidence = fmt::format(
+                          "{}{} differs by rank; the ranks' values are up to {} (relative) apart",
+                          tensor_text(holder.kind(), static_cast<std::size_t>(groups.tensor),
+                                      ranks.front()->names),
+                          holder.words(), number(spread_of(replicas).distance)),
+                      .after = before.value_or(-1)};
   }
   if (recorded < 2) return std::nullopt;
   return finding;
@@ -177,10 +178,10 @@ std::optional<Finding> moved_apart(const Run& run, const std::vector<MovedByName
   return Finding{.severity = Severity::advice,
                  .ranks = odd_ones_out(run.numbers, now),
                  .step = std::max<std::int64_t>(step - 1, 0),
-                 .evidence = some_of(names) + (names.size() > 1 ? " were" : " was") +
-                             " the same on all ranks before the first update, and " +
-                             (names.size() > 1 ? "differ" : "differs") +
-                             " by rank since: each rank may move it by its own data",
+                 .evidence = fmt::format("{} {} the same on all ranks before the first update, and "
+                                         "{} by rank since: each rank may move it by its own data",
+                                         some_of(names), names.size() > 1 ? "were" : "was",
+                                         names.size() > 1 ? "differ" : "differs"),
                  .after = -1};
 }
 

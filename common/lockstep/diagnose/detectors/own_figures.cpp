@@ -1,6 +1,7 @@
 // What each rank finds in an evaluation, and nobody joins.
 #include <lockstep/diagnose/detector.h>
 #include <lockstep/diagnose/differences.h>
+#include <lockstep/diagnose/format.h>
 
 #include <algorithm>
 #include <cmath>
@@ -156,7 +157,7 @@ std::string text_of(const OwnEvaluationOfRanks& ranks, std::size_t r,
                     std::optional<std::size_t> figure) {
   if (!figure) return plural(ranks[r]->samples, "sample");
   const auto& metric = *ranks[r]->figures[*figure];
-  return number(metric.sum / metric.count) + " of " + number(metric.count);
+  return fmt::format("{} of {}", number(metric.sum / metric.count), number(metric.count));
 }
 
 Finding finding_of(const Run& run, std::int64_t step, const OwnEvaluationOfRanks& ranks) {
@@ -164,17 +165,14 @@ Finding finding_of(const Run& run, std::int64_t step, const OwnEvaluationOfRanks
   std::size_t other = 1;  // one that has another figure
   while (figure && are_close(ranks[other]->figures[*figure]->sum, ranks[0]->figures[*figure]->sum))
     ++other;
-  return {
-      .severity = Severity::advice,
-      .ranks = run.numbers,
-      .step = step,
-      .evidence = std::string(figure ? "after this update each rank has a mean of its own ("
-                                     : "after this update each rank evaluates other samples (") +
-                  "rank " + std::to_string(run.numbers[0]) + ": " + text_of(ranks, 0, figure) +
-                  "; rank " + std::to_string(run.numbers[other]) + ": " +
-                  text_of(ranks, other, figure) +
-                  "), and no collective joins what they find: what a rank reports, or decides "
-                  "by, is of its own share"};
+  return {.severity = Severity::advice,
+          .ranks = run.numbers,
+          .step = step,
+          .evidence = fmt::format(
+              "after this update each rank {} (rank {}: {}; rank {}: {}), and no collective joins "
+              "what they find: what a rank reports, or decides by, is of its own share",
+              figure ? "has a mean of its own" : "evaluates other samples", run.numbers[0],
+              text_of(ranks, 0, figure), run.numbers[other], text_of(ranks, other, figure))};
 }
 
 std::int64_t updates_of(const trace::ParticipantTrace& rank) {

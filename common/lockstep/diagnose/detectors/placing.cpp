@@ -1,6 +1,7 @@
 // Pitfalls of where ranks run: their devices, their number, their threads.
 #include <lockstep/diagnose/detector.h>
 #include <lockstep/diagnose/evidence.h>
+#include <lockstep/diagnose/format.h>
 
 #include <algorithm>
 #include <set>
@@ -128,11 +129,11 @@ std::vector<std::vector<const RankPlacement*>> by_device(const std::vector<RankP
 }
 
 std::string took(const RankPlacement& at) {
-  return "rank " + std::to_string(at.rank) + ", local rank " +
-         std::to_string(at.place->local_rank) + " of " +
-         std::to_string(at.place->local_world_size) + " on its node, chose device " +
-         std::to_string(at.chosen->index) + " of the " + std::to_string(at.chosen->visible) +
-         " that it sees, counted from 0";
+  return fmt::format(
+      "rank {}, local rank {} of {} on its node, chose device {} of the {} that it sees, counted "
+      "from 0",
+      at.rank, at.place->local_rank, at.place->local_world_size, at.chosen->index,
+      at.chosen->visible);
 }
 
 const char* const kNoDevice = "no rank recorded its place and the device it chose";
@@ -165,7 +166,7 @@ Verdict visible_devices_remapped(const Run& run) {
     if (!beyond_the_visible(at) || at.chosen->index != at.place->local_rank) continue;
     if (at.chosen->present <= at.chosen->visible) continue;  // no others that were hidden
     if (ranks.empty())
-      evidence = took(at) + ", and the node has " + std::to_string(at.chosen->present);
+      evidence = fmt::format("{}, and the node has {}", took(at), at.chosen->present);
     ranks.push_back(at.rank);
   }
   for (const auto& there : by_device(all)) {
@@ -174,10 +175,10 @@ Verdict visible_devices_remapped(const Run& run) {
     });
     if (other == there.end()) continue;
     if (ranks.empty())
-      evidence = "what rank " + std::to_string(there.front()->rank) + " sees as device " +
-                 std::to_string(there.front()->chosen->index) + " is device " +
-                 std::to_string((*other)->chosen->index) + " to rank " +
-                 std::to_string((*other)->rank) + ", and both chose it";
+      evidence =
+          fmt::format("what rank {} sees as device {} is device {} to rank {}, and both chose it",
+                      there.front()->rank, there.front()->chosen->index, (*other)->chosen->index,
+                      (*other)->rank);
     for (const auto* at : there) ranks.push_back(at->rank);
   }
   if (ranks.empty()) return clean();
@@ -198,8 +199,8 @@ Verdict duplicate_gpu(const Run& run) {
     if (there.size() < 2 || !one_index) continue;
     std::vector<int> sharing;
     for (const auto* at : there) sharing.push_back(at->rank);
-    evidence +=
-        (evidence.empty() ? "" : "; ") + ranks_text(sharing, "is", "are") + " on one device";
+    evidence += fmt::format("{}{} on one device", evidence.empty() ? "" : "; ",
+                            ranks_text(sharing, "is", "are"));
     ranks.insert(ranks.end(), sharing.begin(), sharing.end());
   }
   if (ranks.empty()) return clean();
@@ -224,9 +225,10 @@ Verdict device_not_set(const Run& run) {
     if (at.of_group->id == at.chosen->id) continue;
     if (touched_by[at.of_group->id].size() < 2) continue;
     if (ranks.empty())
-      evidence = "the process group of rank " + std::to_string(at.rank) + " was made on device " +
-                 std::to_string(at.of_group->index) + ", which is another rank's too, and not on " +
-                 std::to_string(at.chosen->index) + ", which the rank goes by";
+      evidence = fmt::format(
+          "the process group of rank {} was made on device {}, which is another rank's too, and "
+          "not on {}, which the rank goes by",
+          at.rank, at.of_group->index, at.chosen->index);
     ranks.push_back(at.rank);
   }
   if (ranks.empty()) return clean();
@@ -292,13 +294,12 @@ Verdict world_size_from_device_count(const Run& run) {
       return clean();
   }
   return found({.ranks = run.numbers,
-                .evidence = "rank " + std::to_string(run.numbers.front()) +
-                            " splits the data into " +
-                            plural(all.front().shard->num_replicas, "shard") +
-                            ", as many as its node has ranks or devices, of a job of " +
-                            plural(run.world_size, "rank") + " on " +
-                            plural(static_cast<std::int64_t>(ranks_of_node.size()), "node") +
-                            ": each node goes through all of them"});
+                .evidence = fmt::format(
+                    "rank {} splits the data into {}, as many as its node has ranks or devices, of "
+                    "a job of {} on {}: each node goes through all of them",
+                    run.numbers.front(), plural(all.front().shard->num_replicas, "shard"),
+                    plural(run.world_size, "rank"),
+                    plural(static_cast<std::int64_t>(ranks_of_node.size()), "node"))});
 }
 
 // The most threads that this rank computed with from its first sample on; of a program that
@@ -337,11 +338,11 @@ Verdict thread_oversubscription(const Run& run) {
     const auto sharing = static_cast<std::int64_t>(set.ranks.size());
     if (set.threads <= std::max(set.processors, sharing)) continue;
     if (ranks.empty())
-      evidence = ranks_text(set.ranks, "computes", "compute") + " with " +
-                 plural(set.threads, "thread") + " on " + plural(set.processors, "processor") +
-                 "; OMP_NUM_THREADS = " +
-                 std::to_string(std::max<std::int64_t>(1, set.processors / sharing)) +
-                 (sharing > set.processors ? " is the least" : " would fit");
+      evidence = fmt::format("{} with {} on {}; OMP_NUM_THREADS = {} {}",
+                             ranks_text(set.ranks, "computes", "compute"),
+                             plural(set.threads, "thread"), plural(set.processors, "processor"),
+                             std::max<std::int64_t>(1, set.processors / sharing),
+                             sharing > set.processors ? "is the least" : "would fit");
     ranks.insert(ranks.end(), set.ranks.begin(), set.ranks.end());
   }
   if (ranks.empty()) return clean();

@@ -2,6 +2,7 @@
 #include <lockstep/diagnose/cuts.h>
 #include <lockstep/diagnose/detector.h>
 #include <lockstep/diagnose/evidence.h>
+#include <lockstep/diagnose/format.h>
 
 #include <algorithm>
 #include <cmath>
@@ -97,12 +98,12 @@ Verdict local_overflow_skip(const Run& run) {
       if (steps[r][n].event->found_nonfinite) found_something.push_back(run.numbers[r]);
     }
     if (skip.empty() || skip.size() == steps.size()) continue;
-    return found({.ranks = skip,
-                  .step = steps.front()[n].step,
-                  .evidence = ranks_text(skip, "leaves", "leave") +
-                              " a step out that the other ranks take: " +
-                              std::to_string(found_something.size()) + " of " +
-                              std::to_string(steps.size()) + " ranks found gradients not finite"});
+    return found(
+        {.ranks = skip,
+         .step = steps.front()[n].step,
+         .evidence = fmt::format(
+             "{} a step out that the other ranks take: {} of {} ranks found gradients not finite",
+             ranks_text(skip, "leaves", "leave"), found_something.size(), steps.size())});
   }
   return clean();
 }

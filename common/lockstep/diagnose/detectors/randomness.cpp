@@ -2,6 +2,7 @@
 #include <lockstep/base/hash.h>
 #include <lockstep/diagnose/detector.h>
 #include <lockstep/diagnose/differences.h>
+#include <lockstep/diagnose/format.h>
 #include <lockstep/diagnose/gradients.h>
 #include <lockstep/diagnose/readings.h>
 #include <lockstep/diagnose/tolerance.h>
@@ -193,11 +194,12 @@ Verdict same_augmentation_everywhere(const Run& run) {
       alike.push_back(run.numbers[r]);
     }
     if (alike.size() < 2) continue;
-    return found({.ranks = alike,
-                  .step = shared.step,
-                  .evidence = lockstep::ranks_text(alike) + " drew the same random numbers for " +
-                              plural(shared.samples, "sample") +
-                              " in a row, which are other samples on each"});
+    return found(
+        {.ranks = alike,
+         .step = shared.step,
+         .evidence = fmt::format(
+             "{} drew the same random numbers for {} in a row, which are other samples on each",
+             lockstep::ranks_text(alike), plural(shared.samples, "sample"))});
   }
   return clean();
 }
@@ -223,10 +225,10 @@ Verdict worker_streams_copied(const Run& run) {
   if (at_fault.empty()) return clean();
   return found({.ranks = at_fault,
                 .step = step,
-                .evidence = "the same random numbers are drawn for " + std::to_string(workers) +
-                            " batches one after another, all through the run; " +
-                            plural(static_cast<std::int64_t>(repeats), "sample") +
-                            " of a rank got numbers that another sample had"});
+                .evidence = fmt::format(
+                    "the same random numbers are drawn for {} batches one after another, all "
+                    "through the run; {} of a rank got numbers that another sample had",
+                    workers, plural(static_cast<std::int64_t>(repeats), "sample"))});
 }
 
 // ---- generators ----
@@ -320,9 +322,10 @@ struct DrawnAlike {
   std::string generator;
   std::vector<std::int64_t> steps;
   std::string text(const char* which) const {
-    return "the generators of all ranks (" + generator +
-           ") are in the same state before and after each of " + which +
-           plural(static_cast<std::int64_t>(steps.size()), "update") + " that were looked at";
+    return fmt::format(
+        "the generators of all ranks ({}) are in the same state before and after each of {}{} that "
+        "were looked at",
+        generator, which, plural(static_cast<std::int64_t>(steps.size()), "update"));
   }
 };
 std::vector<DrawnAlike> all_drawn_alike(const Run& run) {

@@ -2,6 +2,7 @@
 #include <lockstep/diagnose/averaging.h>
 #include <lockstep/diagnose/backwards.h>
 #include <lockstep/diagnose/detector.h>
+#include <lockstep/diagnose/format.h>
 #include <lockstep/diagnose/gradients.h>
 #include <lockstep/diagnose/replica_groups.h>
 #include <lockstep/diagnose/restored.h>
@@ -212,18 +213,18 @@ const char* const kMaybeAveraged =
     "where they were not recorded";
 
 std::string evidence_of(const Run& run, const ReplicaDifference& difference) {
-  return tensor_text("parameter", static_cast<std::size_t>(difference.tensor),
-                     parameter_names(run)) +
-         " is the first that differs; " +
-         (difference.finite
-              ? "the replicas are up to " + number(difference.distance) + " (relative) apart"
-              : "some replicas hold values that are not finite");
+  return fmt::format(
+      "{} is the first that differs; {}",
+      tensor_text("parameter", static_cast<std::size_t>(difference.tensor), parameter_names(run)),
+      difference.finite
+          ? fmt::format("the replicas are up to {} (relative) apart", number(difference.distance))
+          : "some replicas hold values that are not finite");
 }
 
 std::string shape_of(const trace::Model& model, std::size_t tensor) {
   if (tensor >= model.shapes.size()) return "nothing";
-  return shape_text(model.shapes[tensor]) + " " +
-         (tensor < model.dtypes.size() ? model.dtypes[tensor] : "");
+  return fmt::format("{} {}", shape_text(model.shapes[tensor]),
+                     tensor < model.dtypes.size() ? model.dtypes[tensor] : "");
 }
 
 // Some backward before an update's last one was reduced.
@@ -268,11 +269,12 @@ Verdict unreduced_gradients(const Run& run, bool with_wrapper, const std::string
   if (!whole && !in_part) return clean();
   if (whole && may_be_averaged_unseen(run, apart->step, parameter_elements(run, start->second)))
     return not_triggered(kMaybeAveraged);
-  return found({.ranks = run.numbers,
-                .step = apart->step,
-                .evidence = "each rank updates with its own gradient" +
-                            std::string(in_part ? " of an update's last backward" : "") + meaning +
-                            "; equal at the start, " + evidence_of(run, *apart)});
+  return found(
+      {.ranks = run.numbers,
+       .step = apart->step,
+       .evidence = fmt::format(
+           "each rank updates with its own gradient{}{}; equal at the start, {}",
+           in_part ? " of an update's last backward" : "", meaning, evidence_of(run, *apart))});
 }
 
 Verdict parameters_differ_across_ranks(const Run& run) {
@@ -293,11 +295,10 @@ Verdict parameters_differ_across_ranks(const Run& run) {
   std::size_t tensor = 0;
   while (shape_of(*models[0], tensor) == shape_of(*models[other], tensor)) ++tensor;
   return found({.ranks = odd,
-                .evidence = tensor_text("parameter", tensor, models[0]->names) + " is " +
-                            shape_of(*models[0], tensor) + " on rank " +
-                            std::to_string(run.numbers[0]) + " and " +
-                            shape_of(*models[other], tensor) + " on rank " +
-                            std::to_string(run.numbers[other])});
+                .evidence = fmt::format("{} is {} on rank {} and {} on rank {}",
+                                        tensor_text("parameter", tensor, models[0]->names),
+                                        shape_of(*models[0], tensor), run.numbers[0],
+                                        shape_of(*models[other], tensor), run.numbers[other])});
 }
 
 // The models that the ranks held at such a moment, by the step and by how many came before in it. Only those that every
@@ -324,8 +325,8 @@ std::optional<Finding> weights_differ_at(const Run& run, const std::string& mome
     if (step > 0 && !odd.empty())
       return Finding{.ranks = odd,
                      .step = step,
-                     .evidence = "after update " + std::to_string(step) + " the ranks " +
-                                 what_they_do + " weights that differ"};
+                     .evidence = fmt::format("after update {} the ranks {} weights that differ",
+                                             step, what_they_do)};
   }
   return std::nullopt;
 }
@@ -359,9 +360,9 @@ Finding never_together_again(const Run& run, const ReplicasByStep& replicas) {
   return {.severity = Severity::advice,
           .ranks = run.numbers,
           .step = step,
-          .evidence = "the run ends with replicas that differ: " +
-                      evidence_of(run, difference(run, step, last)) +
-                      ", and nothing after the last update has averaged them"};
+          .evidence = fmt::format("the run ends with replicas that differ: {}, and nothing after "
+                                  "the last update has averaged them",
+                                  evidence_of(run, difference(run, step, last)))};
 }
 
 Verdict replicas_diverged(const Run& run) {

@@ -1,6 +1,7 @@
 // Pitfalls of jobs that are started again, or that are expected to be.
 #include <lockstep/diagnose/detector.h>
 #include <lockstep/diagnose/evidence.h>
+#include <lockstep/diagnose/format.h>
 
 #include <algorithm>
 #include <optional>
@@ -87,8 +88,8 @@ Story story_of(const trace::ParticipantTrace& rank) {
 }
 
 std::string how(const trace::RankEnd& end) {
-  if (end.how == "signalled") return "signal " + std::to_string(end.signal);
-  return end.how == "raised" ? "it raised an error" : "exit code " + std::to_string(end.exit_code);
+  if (end.how == "signalled") return fmt::format("signal {}", end.signal);
+  return end.how == "raised" ? "it raised an error" : fmt::format("exit code {}", end.exit_code);
 }
 
 Verdict restart_without_resume(const Run& run) {
@@ -108,10 +109,9 @@ Verdict restart_without_resume(const Run& run) {
   if (!first) return clean();
   return found({.ranks = ranks,
                 .step = first->step,
-                .evidence = "attempt_" + std::to_string(first->begun_again) + " began with epoch " +
-                            std::to_string(first->epoch) +
-                            " and loaded nothing, though the state after epoch " +
-                            std::to_string(first->saved_epoch) + " had been saved"});
+                .evidence = fmt::format("attempt_{} began with epoch {} and loaded nothing, though "
+                                        "the state after epoch {} had been saved",
+                                        first->begun_again, first->epoch, first->saved_epoch)});
 }
 
 Verdict restart_expected_by_default(const Run& run) {
@@ -129,11 +129,12 @@ Verdict restart_expected_by_default(const Run& run) {
                (end.how == "raised" && !end.collective);
       });
   if (failed == run.trace.ends.end() || allowed) return clean();
-  if (!saved) return clean();          // it could not have gone on
-  return found({.ranks = run.numbers,  // how the job was started is no rank's fault
-                .evidence = "the job saves its state to go on from, and ended when rank " +
-                            std::to_string(failed->rank) + " failed (" + how(*failed) +
-                            "): its launcher would start it again 0 times"});
+  if (!saved) return clean();  // it could not have gone on
+  return found(
+      {.ranks = run.numbers,  // how the job was started is no rank's fault
+       .evidence = fmt::format("the job saves its state to go on from, and ended when rank {} "
+                               "failed ({}): its launcher would start it again 0 times",
+                               failed->rank, how(*failed))});
 }
 
 }  // namespace

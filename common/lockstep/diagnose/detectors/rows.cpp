@@ -1,6 +1,7 @@
 // Whether ranks are given each other's samples, by what the samples are.
 #include <lockstep/diagnose/detector.h>
 #include <lockstep/diagnose/differences.h>
+#include <lockstep/diagnose/format.h>
 
 #include <algorithm>
 #include <map>
@@ -151,15 +152,14 @@ class Stretches {
     if (shared_ < kEnoughARank * ranks || shared_ < kOftenerThanByChance * by_chance ||
         shared_ < different_ / kLeastShare)
       return std::nullopt;
-    return Finding{
-        .severity = whole_ && module == 0 ? Severity::violation : Severity::advice,
-        .ranks = run.numbers,
-        .step = first_,
-        .evidence = (module == 0 ? "" : "of module " + std::to_string(module + 1) + ": ") +
-                    std::to_string(shared_) + " of " + plural(different_, "sample") +
-                    " are given to more than one rank before any rank is given one of its own "
-                    "twice, in " +
-                    plural(steps_, "step") + ": the ranks' shares of the data overlap"};
+    return Finding{.severity = whole_ && module == 0 ? Severity::violation : Severity::advice,
+                   .ranks = run.numbers,
+                   .step = first_,
+                   .evidence = fmt::format(
+                       "{}{} of {} are given to more than one rank before any rank is given one of "
+                       "its own twice, in {}: the ranks' shares of the data overlap",
+                       module == 0 ? "" : fmt::format("of module {}: ", module + 1), shared_,
+                       plural(different_, "sample"), plural(steps_, "step"))};
   }
 
  private:

@@ -1,5 +1,6 @@
 // Whether a sample is the same numbers on every rank, by what each is given where it draws that sample's position.
 #include <lockstep/diagnose/detector.h>
+#include <lockstep/diagnose/format.h>
 #include <lockstep/diagnose/gradients.h>
 
 #include <algorithm>
@@ -160,11 +161,10 @@ Verdict judge(const Run& run, OfRank (*given)(const trace::ParticipantTrace&, Of
       {.severity = Severity::advice,
        .ranks = odd_ones_out(run.numbers, alike),
        .step = first->step,
-       .evidence = std::to_string(first->different) + " of " + plural(first->compared, "sample") +
-                   " that two ranks are given in different passes are other numbers on "
-                   "each, as " +
-                   from + " gives them; a rank that is given one again gets the same numbers (" +
-                   plural(again, "time") + ")"});
+       .evidence = fmt::format(
+           "{} of {} that two ranks are given in different passes are other numbers on each, as {} "
+           "gives them; a rank that is given one again gets the same numbers ({})",
+           first->different, plural(first->compared, "sample"), from, plural(again, "time"))});
 }
 
 // Positions of data sets that are known to differ say nothing.

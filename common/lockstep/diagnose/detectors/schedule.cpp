@@ -2,6 +2,7 @@
 #include <lockstep/diagnose/courses.h>
 #include <lockstep/diagnose/detector.h>
 #include <lockstep/diagnose/evidence.h>
+#include <lockstep/diagnose/format.h>
 #include <lockstep/diagnose/restored.h>
 #include <lockstep/diagnose/stall.h>
 
@@ -97,12 +98,13 @@ Verdict scheduler_stepped_per_rank(const Run& run) {
   if (!course) return why;
   const auto pace = course->pace();
   if (pace != run.world_size || course->positions.back() <= 1.1 * course->length) return clean();
-  return found({.ranks = run.numbers,
-                .step = 0,
-                .evidence = made_for(*course) + " and takes " + std::to_string(*pace) +
-                            " for every update, one for each rank: it is at its end after " +
-                            std::to_string((course->length + *pace - 1) / *pace) + " of " +
-                            plural(course->updates(), "update")});
+  return found(
+      {.ranks = run.numbers,
+       .step = 0,
+       .evidence = fmt::format(
+           "{} and takes {} for every update, one for each rank: it is at its end after {} of {}",
+           made_for(*course), *pace, (course->length + *pace - 1) / *pace,
+           plural(course->updates(), "update"))});
 }
 
 Verdict schedule_unit_mismatch(const Run& run) {
@@ -111,10 +113,9 @@ Verdict schedule_unit_mismatch(const Run& run) {
   if (!course) return why;
   const auto updates = static_cast<double>(course->updates());
   const auto length = static_cast<double>(course->length);
-  const auto stands = " and stands at " + std::to_string(course->positions.back()) + " after " +
-                      plural(course->updates(), "update") + " in " +
-                      std::to_string(course->passes()) +
-                      (course->passes() == 1 ? " pass" : " passes");
+  const auto stands =
+      fmt::format(" and stands at {} after {} in {}", course->positions.back(),
+                  plural(course->updates(), "update"), plural(course->passes(), "pass"));
   // It may be made for updates: about as long as the run in updates, of this rank or of one rank alone, and far longer
   // than it is in passes.
   const bool may_be_of_updates = length >= 0.5 * updates &&
@@ -124,18 +125,20 @@ Verdict schedule_unit_mismatch(const Run& run) {
     if (!course->ended)
       return not_triggered("the run did not end in order, and more passes may have been to come");
     if (!is_made_for_no_passes(*course))
-      return not_triggered(made_for(*course) + " and takes one a pass" + stands +
-                           ": whether its steps are updates, or passes of which most were not " +
-                           "made, was not recorded");
+      return not_triggered(
+          fmt::format("{} and takes one a pass{}: whether its steps are updates, or passes of "
+                      "which most were not made, was not recorded",
+                      made_for(*course), stands));
     return found({.ranks = run.numbers,
                   .step = static_cast<std::int64_t>(course->pass_begins[1]),
-                  .evidence = made_for(*course) + ", takes one a pass" + stands});
+                  .evidence = fmt::format("{}, takes one a pass{}", made_for(*course), stands)});
   }
   if (course->pace() == 1 && updates > 1.05 * length && moves_beyond_its_end(*course))
     return found({.ranks = run.numbers,
                   .step = course->length,
-                  .evidence = made_for(*course) + ", takes one an update" + stands +
-                              ": its rate goes on changing after its end"});
+                  .evidence = fmt::format(
+                      "{}, takes one an update{}: its rate goes on changing after its end",
+                      made_for(*course), stands)});
   return clean();
 }
 
@@ -183,16 +186,16 @@ Verdict schedule_length_ignores_world_size(const Run& run) {
       static_cast<double>(course->length) < 1.2 * static_cast<double>(*pace * updates))
     return clean();
   const bool goes_on = may_go_on(run);
-  return found(
-      {.severity = goes_on || is_line ? Severity::advice : Severity::violation,
-       .ranks = run.numbers,
-       .step = course->updates() - 1,
-       .evidence = (by_curve ? "the rates fall along a curve of " + plural(course->length, "step")
-                             : made_for(*course)) +
-                   ", takes " + std::to_string(*pace) + " an update and stands at " +
-                   std::to_string(course->positions.back()) +
-                   " when the run ends: it is as many times too long as there are ranks" +
-                   (goes_on   ? ", unless the job is to go on from what it saved last"
+  return found({.severity = goes_on || is_line ? Severity::advice : Severity::violation,
+                .ranks = run.numbers,
+                .step = course->updates() - 1,
+                .evidence = fmt::format(
+                    "{}, takes {} an update and stands at {} when the run ends: it is as many "
+                    "times too long as there are ranks{}",
+                    by_curve ? "the rates fall along a curve of " + plural(course->length, "step")
+                             : made_for(*course),
+                    *pace, course->positions.back(),
+                    goes_on   ? ", unless the job is to go on from what it saved last"
                     : is_line ? ", unless they are to fall no further"
                               : "")});
 }
@@ -211,17 +214,18 @@ Verdict schedule_ends_elsewhere(const Run& run) {
       4 * stands < course->length) {
     const auto moved = std::find_if(course->positions.begin(), course->positions.end(),
                                     [](auto position) { return position > 0; });
-    return found({.severity = Severity::advice,
-                  .ranks = run.numbers,
-                  .step = std::min(moved - course->positions.begin(), course->updates() - 1),
-                  .evidence = made_for(*course) + ", about as many as there are updates, and " +
-                              "stands at " + std::to_string(stands) + " when the run ends after " +
-                              plural(course->updates(), "update")});
+    return found(
+        {.severity = Severity::advice,
+         .ranks = run.numbers,
+         .step = std::min(moved - course->positions.begin(), course->updates() - 1),
+         .evidence = fmt::format(
+             "{}, about as many as there are updates, and stands at {} when the run ends after {}",
+             made_for(*course), stands, plural(course->updates(), "update"))});
   }
   const auto [least, most] = course->paces();
   if (least <= 0) return clean();
-  const auto takes = made_for(*course) + " and takes " + std::to_string(least) +
-                     (least < most ? " to " + std::to_string(most) : "") + " an update: it ";
+  const auto takes = fmt::format("{} and takes {}{} an update: it ", made_for(*course), least,
+                                 least < most ? fmt::format(" to {}", most) : "");
   Finding finding{.severity = Severity::advice, .ranks = run.numbers};
   // From the second update on: a job that resumes may not tell where its schedule stands before it steps it.
   const bool several = 2 * (stands - course->positions[1]) >= 3 * (course->updates() - 1);
@@ -229,8 +233,8 @@ Verdict schedule_ends_elsewhere(const Run& run) {
     finding.step =
         std::lower_bound(course->positions.begin(), course->positions.end(), course->length) -
         course->positions.begin();
-    finding.evidence = takes + "is at its end after " + std::to_string(finding.step) + " of " +
-                       plural(course->updates(), "update");
+    finding.evidence = fmt::format("{}is at its end after {} of {}", takes, finding.step,
+                                   plural(course->updates(), "update"));
     return found(std::move(finding));
   }
   if (!pace) return clean();
@@ -238,8 +242,8 @@ Verdict schedule_ends_elsewhere(const Run& run) {
   if (!course->ended && !course->leaves_passes)
     return not_triggered("the run did not end in order");
   finding.step = course->updates() - 1;
-  finding.evidence = takes + "stands at " + std::to_string(stands) + " when the run ends after " +
-                     plural(course->updates(), "update");
+  finding.evidence = fmt::format("{}stands at {} when the run ends after {}", takes, stands,
+                                 plural(course->updates(), "update"));
   return found(std::move(finding));
 }
 

@@ -2,6 +2,7 @@
 #include <lockstep/diagnose/courses.h>
 #include <lockstep/diagnose/detector.h>
 #include <lockstep/diagnose/evidence.h>
+#include <lockstep/diagnose/format.h>
 
 #include <map>
 #include <optional>
@@ -55,11 +56,10 @@ Verdict schedule_stepped_again(const Run& run) {
   return found({.severity = Severity::advice,
                 .ranks = run.numbers,
                 .step = 0,
-                .evidence = "the schedule takes " + std::to_string(*pace) +
-                            " steps for every update, and stands at " +
-                            std::to_string(course.positions.back()) + " after " +
-                            plural(course.updates(), "update") +
-                            ": is it stepped in two places, or for each micro-batch?"});
+                .evidence = fmt::format(
+                    "the schedule takes {} steps for every update, and stands at {} after {}: is "
+                    "it stepped in two places, or for each micro-batch?",
+                    *pace, course.positions.back(), plural(course.updates(), "update"))});
 }
 
 Verdict optimizer_without_schedule(const Run& run) {
@@ -69,10 +69,9 @@ Verdict optimizer_without_schedule(const Run& run) {
   return found({.severity = Severity::advice,
                 .ranks = run.numbers,
                 .step = 0,
-                .evidence = std::to_string(told.count) + " schedules of the class " +
-                            told.schedule +
-                            " step the rates of one optimizer, and another one that trains has no "
-                            "schedule"});
+                .evidence = fmt::format("{} schedules of the class {} step the rates of one "
+                                        "optimizer, and another one that trains has no schedule",
+                                        told.count, told.schedule)});
 }
 
 // Some attempts of a job: their first train pass, the step of their first update, and the schedule's position after
@@ -117,12 +116,13 @@ std::optional<Finding> begins_anew_after_load(const Run& run) {
     if (schedule == nullptr) continue;
     if (position = schedule->position; !updated || stood == 0) continue;
     if (position == 1 && stood > 1)
-      return Finding{.severity = Severity::advice,
-                     .ranks = run.numbers,
-                     .step = event.step - 1,
-                     .evidence = "the schedule stood at " + std::to_string(stood) +
-                                 " when the checkpoint was saved, and begins anew where the rank "
-                                 "goes on from it"};
+      return Finding{
+          .severity = Severity::advice,
+          .ranks = run.numbers,
+          .step = event.step - 1,
+          .evidence = fmt::format("the schedule stood at {} when the checkpoint was saved, and "
+                                  "begins anew where the rank goes on from it",
+                                  stood)};
     stood = 0;
   }
   return std::nullopt;
@@ -142,9 +142,9 @@ Verdict schedule_begins_anew(const Run& run) {
   return found({.severity = Severity::advice,
                 .ranks = run.numbers,
                 .step = *now.step,
-                .evidence = "the last attempt goes on with pass " + std::to_string(*now.pass) +
-                            ", and the schedule, which stood at " + std::to_string(before.last) +
-                            ", begins anew"});
+                .evidence = fmt::format("the last attempt goes on with pass {}, and the schedule, "
+                                        "which stood at {}, begins anew",
+                                        *now.pass, before.last)});
 }
 
 }  // namespace

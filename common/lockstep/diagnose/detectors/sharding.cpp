@@ -1,5 +1,6 @@
 // Pitfalls of sharding: split by nobody, twice, or otherwise on every rank.
 #include <lockstep/diagnose/detector.h>
+#include <lockstep/diagnose/format.h>
 #include <lockstep/diagnose/passes.h>
 
 #include <algorithm>
@@ -138,10 +139,11 @@ Verdict no_sharding(const Run& run) {
     if (!more && (!draws_whole_shares(pass, size) || size < 2 * run.world_size)) continue;
     if (!all_drew(pass, [&](const Draws& drawn) { return drawn == first && drawn.most <= 1; }))
       continue;
-    return found({.ranks = run.numbers,
-                  .step = pass.step(),
-                  .evidence = "every rank drew the same " + of(first.different, size) +
-                              " samples in one pass; a share is " + std::to_string(share)});
+    return found(
+        {.ranks = run.numbers,
+         .step = pass.step(),
+         .evidence = fmt::format("every rank drew the same {} samples in one pass; a share is {}",
+                                 of(first.different, size), share)});
   }
   return clean();
 }
@@ -180,8 +182,8 @@ Verdict stream_not_sharded(const Run& run) {
     if (together && is_whole_on_all(pass, first))
       return found({.ranks = run.numbers,
                     .step = pass.step(),
-                    .evidence = "in one pass every rank drew the same " +
-                                plural(first.total, "sample") + " of a stream"});
+                    .evidence = fmt::format("in one pass every rank drew the same {} of a stream",
+                                            plural(first.total, "sample"))});
     const auto times = first.most;
     if (times < 2) continue;
     bool equal = true, rounds = true, few = false;
@@ -200,9 +202,9 @@ Verdict stream_not_sharded(const Run& run) {
     const auto& all = pass.drawn;
     return found({.ranks = run.numbers,
                   .step = pass.step(),
-                  .evidence = "in one pass each rank drew each of its ids " +
-                              std::to_string(times) + " times; " + plural(all.total, "draw") +
-                              " for " + plural(all.different, "sample")});
+                  .evidence = fmt::format(
+                      "in one pass each rank drew each of its ids {} times; {} for {}", times,
+                      plural(all.total, "draw"), plural(all.different, "sample"))});
   }
   return by_content ? not_triggered(
                           "the samples of a stream are known by their content, which may "
@@ -282,21 +284,22 @@ Verdict sharded_twice(const Run& run) {
   if (size <= run.world_size) return not_applicable("a share of the data is one sample");
 
   if (reach_all(sets, size) && train_together(run) && draws_a_share_of_its_share(run, passes, size))
-    return found({.severity = Severity::advice,
-                  .ranks = run.numbers,
-                  .step = passes.front().step(),
-                  .evidence = "each rank can reach all samples and drew " +
-                              of(passes.front().ranks.front().total(), size) +
-                              " in every pass, 1/" + std::to_string(run.world_size) +
-                              " of its share, all ranks together " +
-                              of(passes.front().drawn.different, size)});
+    return found(
+        {.severity = Severity::advice,
+         .ranks = run.numbers,
+         .step = passes.front().step(),
+         .evidence = fmt::format("each rank can reach all samples and drew {} in every pass, 1/{} "
+                                 "of its share, all ranks together {}",
+                                 of(passes.front().ranks.front().total(), size), run.world_size,
+                                 of(passes.front().drawn.different, size))});
   if (hold_their_own(sets) && train_together(run) && draw_a_share_of_their_own(run, passes, sets))
-    return found({.ranks = run.numbers,
-                  .step = passes.front().step(),
-                  .evidence = "each rank holds other data than the others, and drew 1/" +
-                              std::to_string(run.world_size) + " of them: rank " +
-                              std::to_string(run.numbers.front()) + " drew " +
-                              of(passes.front().ranks.front().total(), sets.front()->size)});
+    return found(
+        {.ranks = run.numbers,
+         .step = passes.front().step(),
+         .evidence = fmt::format(
+             "each rank holds other data than the others, and drew 1/{} of them: rank {} drew {}",
+             run.world_size, run.numbers.front(),
+             of(passes.front().ranks.front().total(), sets.front()->size))});
   bool exact = true;
   for (const auto& pass : passes) {
     for (std::size_t r = 0; r < sets.size(); ++r) {
@@ -315,12 +318,13 @@ Verdict sharded_twice(const Run& run) {
   if (!exact)
     return not_triggered("passes of whole batches, as many as fit into 1/W: they may stop early");
   const auto& all = passes.front().drawn;
-  return found({.ranks = run.numbers,
-                .step = passes.front().step(),
-                .evidence = "rank " + std::to_string(run.numbers.front()) + " holds " +
-                            of(sets.front()->size, size) + " samples and drew 1/" +
-                            std::to_string(run.world_size) + " of those; all ranks together drew " +
-                            of(all.different, size) + " in a pass"});
+  return found(
+      {.ranks = run.numbers,
+       .step = passes.front().step(),
+       .evidence = fmt::format(
+           "rank {} holds {} samples and drew 1/{} of those; all ranks together drew {} in a pass",
+           run.numbers.front(), of(sets.front()->size, size), run.world_size,
+           of(all.different, size))});
 }
 
 constexpr std::int64_t kEnoughToTellRepeats = 32;
@@ -339,12 +343,13 @@ const Pass* overlap_of_a_stream(const std::vector<Pass>& passes) {
 }
 
 Finding overlap_in(const Run& run, const Pass& pass, const std::string& drawn) {
-  return {.severity = Severity::advice,
-          .ranks = run.numbers,
-          .step = pass.step(),
-          .evidence = "the ranks drew a share each, of one data set in one epoch, and " + drawn +
-                      " in " + plural(pass.drawn.total, "draw") +
-                      ": they do not split it alike (each with a seed of its own?)"};
+  return {
+      .severity = Severity::advice,
+      .ranks = run.numbers,
+      .step = pass.step(),
+      .evidence = fmt::format("the ranks drew a share each, of one data set in one epoch, and {} "
+                              "in {}: they do not split it alike (each with a seed of its own?)",
+                              drawn, plural(pass.drawn.total, "draw"))};
 }
 
 Verdict shards_overlap(const Run& run) {

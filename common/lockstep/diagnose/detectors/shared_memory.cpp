@@ -1,6 +1,7 @@
 // Shared memory that is smaller than what a job wants to keep there.
 #include <lockstep/diagnose/detector.h>
 #include <lockstep/diagnose/evidence.h>
+#include <lockstep/diagnose/format.h>
 
 #include <cerrno>
 #include <csignal>
@@ -90,10 +91,10 @@ Verdict small_shared_memory(const Run& run) {
   const auto& event = *first->event;
   return found({.ranks = ranks,
                 .step = first->step,
-                .evidence = "rank " + std::to_string(first->rank) + " needs " +
-                            mebibytes(event.needed) + " of shared memory, where " +
-                            mebibytes(event.free) + " of " + mebibytes(event.total) + " are free" +
-                            (died_of_memory(run, first->rank) ? "; it died of a bus error" : "")});
+                .evidence = fmt::format(
+                    "rank {} needs {} of shared memory, where {} of {} are free{}", first->rank,
+                    mebibytes(event.needed), mebibytes(event.free), mebibytes(event.total),
+                    died_of_memory(run, first->rank) ? "; it died of a bus error" : "")});
 }
 
 }  // namespace

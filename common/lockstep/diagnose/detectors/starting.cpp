@@ -1,6 +1,7 @@
 // Pitfalls of a job's start and end: its store, its processes, its data.
 #include <lockstep/diagnose/detector.h>
 #include <lockstep/diagnose/evidence.h>
+#include <lockstep/diagnose/format.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -93,7 +94,7 @@ std::vector<StoreCallOfRank> calls(const Run& run, const std::string& action) {
 
 std::string where(const StoreCall& call) {
   const bool v6 = call.address.find(':') != std::string::npos;
-  return (v6 ? "[" + call.address + "]" : call.address) + ", port " + std::to_string(call.port);
+  return fmt::format("{}, port {}", v6 ? "[" + call.address + "]" : call.address, call.port);
 }
 
 // Of a rank that tried more than once, the last try.
@@ -123,9 +124,9 @@ Verdict fixed_port(const Run& run) {
   for (const auto& call : served)
     if (call.event->error == EADDRINUSE && !joined_after(run, call))
       return found({.ranks = {call.rank},
-                    .evidence = "rank " + std::to_string(call.rank) +
-                                " was to serve the store at " + where(*call.event) +
-                                ", which another process has"});
+                    .evidence = fmt::format(
+                        "rank {} was to serve the store at {}, which another process has",
+                        call.rank, where(*call.event))});
   return clean();
 }
 
@@ -158,11 +159,11 @@ Verdict wrong_network_interface(const Run& run) {
   }
   if (failure == nullptr) return clean();
   const bool few = 2 * failed.size() < connected.size() + 1;
-  return found({.ranks = few ? failed : std::vector<int>{server.rank},
-                .evidence = "rank " + std::to_string(server.rank) + " serves the store at " +
-                            where(*server.event) + "; " +
-                            ranks_text(failed, "went to ", "went to ") + where(*failure) +
-                            ", and nobody answered"});
+  return found(
+      {.ranks = few ? failed : std::vector<int>{server.rank},
+       .evidence = fmt::format("rank {} serves the store at {}; {}{}, and nobody answered",
+                               server.rank, where(*server.event),
+                               ranks_text(failed, "went to ", "went to "), where(*failure))});
 }
 
 Verdict group_never_destroyed(const Run& run) {
@@ -182,11 +183,12 @@ Verdict group_never_destroyed(const Run& run) {
         std::find(cut_off.begin(), cut_off.end(), use.rank) == cut_off.end())
       cut_off.push_back(use.rank);
   if (cut_off.empty() || end->how != "completed") return clean();
-  return found({.ranks = {server},
-                .evidence = "rank " + std::to_string(server) + " served the store and left" +
-                            (let_go ? ", without waiting for the others"
-                                    : " without letting go of its group") +
-                            "; then " + ranks_text(cut_off, "found", "found") + " the store gone"});
+  return found(
+      {.ranks = {server},
+       .evidence = fmt::format(
+           "rank {} served the store and left{}; then {} the store gone", server,
+           let_go ? ", without waiting for the others" : " without letting go of its group",
+           ranks_text(cut_off, "found", "found"))});
 }
 
 Verdict spawn_under_launcher(const Run& run) {
@@ -204,9 +206,9 @@ Verdict spawn_under_launcher(const Run& run) {
   if (!any) return not_triggered("no rank started processes, as far as recorded");
   if (ranks.size() < 2) return clean();  // one rank may well serve something
   return found({.ranks = ranks,
-                .evidence = ranks_text(ranks, "is a rank", "are ranks") + " of " +
-                            std::to_string(run.world_size) + " already, and started " +
-                            std::to_string(processes) + " processes that are ranks again"});
+                .evidence = fmt::format(
+                    "{} of {} already, and started {} processes that are ranks again",
+                    ranks_text(ranks, "is a rank", "are ranks"), run.world_size, processes)});
 }
 
 struct FileAccess {
@@ -273,15 +275,15 @@ Verdict every_rank_prepares_data(const Run& run) {
       const auto writers = writers_of(accesses);
       const std::vector<int> ranks(writers.begin(), writers.end());
       const bool torn = !other->event->accepted;
-      const Finding finding{.severity = torn ? Severity::violation : Severity::advice,
-                            .ranks = ranks,
-                            .evidence = ranks_text(ranks, "writes", "write") +
-                                        " one file of the data set; rank " +
-                                        std::to_string(other->rank) +
-                                        (torn                             ? " found half of it"
-                                         : other->event->action == "read" ? " read it"
-                                                                          : " began to write it") +
-                                        " while rank " + std::to_string(begin.rank) + " wrote"};
+      const Finding finding{
+          .severity = torn ? Severity::violation : Severity::advice,
+          .ranks = ranks,
+          .evidence = fmt::format("{} one file of the data set; rank {} {} while rank {} wrote",
+                                  ranks_text(ranks, "writes", "write"), other->rank,
+                                  torn                             ? "found half of it"
+                                  : other->event->action == "read" ? "read it"
+                                                                   : "began to write it",
+                                  begin.rank)};
       if (torn) return found(finding);
       if (!hazard) hazard = finding;
     }

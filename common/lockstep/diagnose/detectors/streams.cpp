@@ -1,6 +1,7 @@
 // Work on a device that nothing puts in order.
 #include <lockstep/diagnose/detector.h>
 #include <lockstep/diagnose/evidence.h>
+#include <lockstep/diagnose/format.h>
 
 #include <algorithm>
 #include <map>
@@ -130,10 +131,10 @@ Verdict wrong_stream(const Run& run) {
   const auto& use = first->use;
   return found({.ranks = ranks,
                 .step = first->step,
-                .evidence = "stream " + std::to_string(use.stream) + " " + use.action +
-                            "s a buffer that stream " + std::to_string(first->other) +
-                            (first->other_writes ? " writes" : " reads") +
-                            ", and no event, nor the program, makes it wait until that is done"});
+                .evidence = fmt::format("stream {} {}s a buffer that stream {} {}, and no event, "
+                                        "nor the program, makes it wait until that is done",
+                                        use.stream, use.action, first->other,
+                                        first->other_writes ? "writes" : "reads")});
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 // Pitfalls of ranks that do not have equally much to do.
 #include <lockstep/diagnose/detector.h>
+#include <lockstep/diagnose/format.h>
 #include <lockstep/diagnose/passes.h>
 #include <lockstep/diagnose/stall.h>
 
@@ -174,18 +175,16 @@ Verdict uneven_batches(const Run& run) {
   const auto& uneven = run.once(find_uneven);
   if (!uneven || uneven->pass.ended_before) return clean();
   const auto& [now, pass, call] = *uneven;
-  return found({.ranks = odd_ones_out(run.numbers, pass.batches),
-                .step = pass.step,
-                .sequence = call->sequence,
-                .evidence = "in pass " + std::to_string(pass.number + 1) + " ranks have from " +
-                            std::to_string(pass.least) + " to " + std::to_string(pass.most) +
-                            " batches; " + ranks_text(now.waiting, "is", "are") + " at batch " +
-                            std::to_string(now.fewest_of_waiting) + ", in " + call->op +
-                            " number " + std::to_string(call->sequence) + "; " +
-                            ranks_text(now.ended, "has", "have") + " ended after " +
-                            std::to_string(now.most_of_ended) +
-                            (now.most_of_ended == 1 ? " batch" : " batches") +
-                            " of the whole run, and never called it"});
+  return found(
+      {.ranks = odd_ones_out(run.numbers, pass.batches),
+       .step = pass.step,
+       .sequence = call->sequence,
+       .evidence = fmt::format("in pass {} ranks have from {} to {} batches; {} at batch {}, in {} "
+                               "number {}; {} ended after {} of the whole run, and never called it",
+                               pass.number + 1, pass.least, pass.most,
+                               ranks_text(now.waiting, "is", "are"), now.fewest_of_waiting,
+                               call->op, call->sequence, ranks_text(now.ended, "has", "have"),
+                               plural(static_cast<std::int64_t>(now.most_of_ended), "batch"))});
 }
 
 // By the first decision that the ranks went apart by.
@@ -199,13 +198,13 @@ Verdict stopped_by_a_decision(const Run& run,
       (decisions[r][n] != 0 ? stop : go_on).push_back(run.numbers[r]);
     if (stop.empty() || go_on.empty()) continue;
     const auto& place = stall_of(run);
-    return found({.ranks = stop,
-                  .step = place ? place->step : -1,
-                  .sequence = place ? place->sequence : -1,
-                  .evidence = "by decision " + std::to_string(n + 1) + " " +
-                              ranks_text(stop, "ends", "end") + " training, and " +
-                              ranks_text(go_on, "goes", "go") + " on" +
-                              (place ? ": " + one_line(*place) : "")});
+    return found(
+        {.ranks = stop,
+         .step = place ? place->step : -1,
+         .sequence = place ? place->sequence : -1,
+         .evidence = fmt::format("by decision {} {} training, and {} on{}", n + 1,
+                                 ranks_text(stop, "ends", "end"), ranks_text(go_on, "goes", "go"),
+                                 place ? ": " + one_line(*place) : "")});
   }
   return clean();
 }
@@ -230,11 +229,12 @@ Verdict local_early_stop(const Run& run) {
   return found({.ranks = now.ended,
                 .step = pass.step,
                 .sequence = call->sequence,
-                .evidence = ranks_text(now.ended, "ends", "end") + " training after " +
-                            std::to_string(pass.number) + (pass.number == 1 ? " pass" : " passes") +
-                            ", and " + ranks_text(now.waiting, "goes", "go") + " on and " +
-                            (now.waiting.size() > 1 ? "wait" : "waits") + " in " + call->op +
-                            " number " + std::to_string(call->sequence)});
+                .evidence = fmt::format("{} training after {}, and {} on and {} in {} number {}",
+                                        ranks_text(now.ended, "ends", "end"),
+                                        plural(static_cast<std::int64_t>(pass.number), "pass"),
+                                        ranks_text(now.waiting, "goes", "go"),
+                                        now.waiting.size() > 1 ? "wait" : "waits", call->op,
+                                        call->sequence)});
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <lockstep/diagnose/detector.h>
 #include <lockstep/diagnose/differences.h>
 #include <lockstep/diagnose/evidence.h>
+#include <lockstep/diagnose/format.h>
 
 #include <algorithm>
 #include <optional>
@@ -95,12 +96,12 @@ std::optional<Finding> unknown_ones(const Run& run) {
       .severity = Severity::advice,
       .ranks = run.numbers,
       .step = first,
-      .evidence = plural(static_cast<std::int64_t>(shapes.size()), "parameter") + ", of shape " +
-                  some_of(shapes) + (shapes.size() > 1 ? ", lead" : ", leads") +
-                  " to the loss, and at the end of the run " +
-                  (shapes.size() > 1 ? "are what they were" : "is what it was") + " at step " +
-                  std::to_string(first) + ": no optimizer that was recorded holds " +
-                  (shapes.size() > 1 ? "them" : "it")};
+      .evidence = fmt::format("{}, of shape {}, {} to the loss, and at the end of the run {} at "
+                              "step {}: no optimizer that was recorded holds {}",
+                              plural(static_cast<std::int64_t>(shapes.size()), "parameter"),
+                              some_of(shapes), shapes.size() > 1 ? "lead" : "leads",
+                              shapes.size() > 1 ? "are what they were" : "is what it was", first,
+                              shapes.size() > 1 ? "them" : "it")};
 }
 
 // No backward brings them a gradient, since a checkpoint is given inputs that have none.
@@ -119,18 +120,18 @@ std::optional<Finding> checkpointed_ones(const Run& run) {
   return Finding{
       .ranks = run.numbers,
       .step = training.step,
-      .evidence = tensor_text("parameter", without.front(), training.model->names) +
-                  (more > 0 ? " and " + plural(more, "other parameter") + " get" : " gets") +
-                  " no gradient in any recorded step: a reentrant activation "
-                  "checkpoint is given no input that requires one. use_reentrant=False "
-                  "mends it"};
+      .evidence = fmt::format(
+          "{}{} no gradient in any recorded step: a reentrant activation checkpoint is given no "
+          "input that requires one. use_reentrant=False mends it",
+          tensor_text("parameter", without.front(), training.model->names),
+          more > 0 ? fmt::format(" and {} get", plural(more, "other parameter")) : " gets")};
 }
 
 Verdict known_ones(const Run& run) {
   const auto training = last_training(*run.ranks.front());
   if (training.first == nullptr || training.gradients.size() < kGradients)
-    return not_triggered("fewer than " + std::to_string(kGradients) +
-                         " steps have the parameters and gradients of one model recorded");
+    return not_triggered(fmt::format(
+        "fewer than {} steps have the parameters and gradients of one model recorded", kGradients));
   const auto& rates = training.rate_is_zero;
   if (std::find(rates.begin(), rates.end(), true) != rates.end())
     return not_triggered("a parameter group has a learning rate of zero");
@@ -153,14 +154,14 @@ Verdict known_ones(const Run& run) {
       {.severity = Severity::advice,
        .ranks = run.numbers,
        .step = training.step,
-       .evidence = tensor_text("parameter", unmoved.front(), training.model->names) +
-                   (more > 0 ? " and " + plural(more, "other parameter") : "") +
-                   (more > 0 ? " get" : " gets") + " a gradient in each of " +
-                   plural(static_cast<std::int64_t>(training.gradients.size()), "recorded step") +
-                   ", and after step " + std::to_string(training.last_step) +
-                   (more > 0 ? " are" : " is") + " what " + (more > 0 ? "they were" : "it was") +
-                   " at the start, while others have moved: perhaps no optimizer holds " +
-                   (more > 0 ? "them" : "it")});
+       .evidence = fmt::format(
+           "{}{} {} a gradient in each of {}, and after step {} {} what {} at the start, while "
+           "others have moved: perhaps no optimizer holds {}",
+           tensor_text("parameter", unmoved.front(), training.model->names),
+           more > 0 ? " and " + plural(more, "other parameter") : "", more > 0 ? "get" : "gets",
+           plural(static_cast<std::int64_t>(training.gradients.size()), "recorded step"),
+           training.last_step, more > 0 ? "are" : "is", more > 0 ? "they were" : "it was",
+           more > 0 ? "them" : "it")});
 }
 
 Verdict parameters_not_updated(const Run& run) {

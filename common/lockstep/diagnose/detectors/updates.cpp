@@ -2,6 +2,7 @@
 #include <lockstep/diagnose/averaging.h>
 #include <lockstep/diagnose/cuts.h>
 #include <lockstep/diagnose/detector.h>
+#include <lockstep/diagnose/format.h>
 #include <lockstep/diagnose/gradients.h>
 #include <lockstep/diagnose/moves.h>
 #include <lockstep/diagnose/pairing.h>
@@ -66,10 +67,9 @@ std::optional<Finding> rates(
     while (of_ranks[other] == of_ranks[0]) ++other;
     return Finding{.ranks = odd,
                    .step = step,
-                   .evidence = "rank " + std::to_string(run.numbers[0]) +
-                               " updates with the learning rate " + rates_text(of_ranks[0]) +
-                               ", rank " + std::to_string(run.numbers[other]) + " with " +
-                               rates_text(of_ranks[other])};
+                   .evidence = fmt::format(
+                       "rank {} updates with the learning rate {}, rank {} with {}", run.numbers[0],
+                       rates_text(of_ranks[0]), run.numbers[other], rates_text(of_ranks[other]))};
   }
   return std::nullopt;
 }
@@ -147,11 +147,11 @@ std::optional<Finding> counts(const Run& run) {
     const auto odd = odd_ones_out(run.numbers, updates);
     if (odd.empty() || !odd_ones_out(run.numbers, batches).empty()) continue;
     const auto [least, most] = std::minmax_element(updates.begin(), updates.end());
-    return Finding{.ranks = odd,
-                   .step = work.front()[pass].first_step,
-                   .evidence = "of " + std::to_string(batches.front()) + " batches in pass " +
-                               std::to_string(pass + 1) + " some ranks made " +
-                               plural(*least, "update") + ", others " + std::to_string(*most)};
+    return Finding{
+        .ranks = odd,
+        .step = work.front()[pass].first_step,
+        .evidence = fmt::format("of {} batches in pass {} some ranks made {}, others {}",
+                                batches.front(), pass + 1, plural(*least, "update"), *most)};
   }
   return std::nullopt;
 }
