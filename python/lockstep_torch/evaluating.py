@@ -14,7 +14,7 @@ MOST_EVALUATIONS = 64  # a program may look in each step; and a device is waited
 
 
 @listens("evaluations")
-def looks(here: Recording, _module: Any, inputs: Any, named: dict[str, Any]) -> None:
+def looks(here: Recording, module: Any, inputs: Any, named: dict[str, Any]) -> None:
     """A forward of the model without gradients."""
     if torch.is_grad_enabled() or here.looks >= MOST:
         return
@@ -24,6 +24,8 @@ def looks(here: Recording, _module: Any, inputs: Any, named: dict[str, Any]) -> 
     here.looks += 1
     count, content = samples.given(parallel.readable_tensors(looking.tensors_in((inputs, named))))
     if count:
+        if not module.training and not here.in_engine and (model := here.models.get(module)) is not None:
+            here.rank.evaluates(model)
         here.rank.evaluation_input(count, content)
 
 

@@ -20,6 +20,7 @@ from torch.nn.parallel import DistributedDataParallel
 from lockstep_torch import calls, constants, data, evaluating, looking, parallel, settings, states
 from lockstep_torch.recording import Recording, listens
 
+STATISTICS = "statistics of the model"
 LOOKS = (0, 2)  # the looks are so many updates after `looks_from`; what is made later is not seen
 MODELS = 8  # that nobody wraps, and after which no more are looked for: a look goes through all modules
 
@@ -150,7 +151,7 @@ def of_models(here: Recording, models: list[torch.nn.Module]) -> None:
         buffers = [(name, one) for name, one in wanted if name not in of_norms]
         statistics = [(name, one) for name, one in wanted if name in of_norms and module not in here.models]
         for holder, tensors in (("frozen parameters", frozen), ("buffers of the model", buffers),
-                                ("statistics of the model", statistics)):
+                                (STATISTICS, statistics)):
             tell(here, holder, tensors)
 
 
@@ -183,6 +184,8 @@ def is_fed(here: Recording, module: Any, inputs: Any, named: dict[str, Any]) -> 
         states.trains(here)
         data.take_drawn(here)
         here.rank.inputs(parallel.readable_tensors([*inputs, *named.values()]))
+    if not module.training:
+        here.rank.evaluates_statistics(STATISTICS)
     evaluating.looks(module, inputs, named)
     if here.one_trains:
         here.rank.forward(module.training)

@@ -51,6 +51,7 @@ class Recording:
         self.contents = 0  # samples with positions whose content was told
         self.drawn = 0  # batches that the program was given, and no backward has seen
         self.only_looks = False  # the last batch was drawn without gradients
+        self.in_engine = False  # a forward of a wrapper runs
         self.looks = 0  # forwards of the model without gradients since it trained
         self.evaluations = 0  # in which there were any
         self.early: list[Callable[[], None]] = []  # of passes before anybody knew which rank this is

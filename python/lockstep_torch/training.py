@@ -122,6 +122,7 @@ def wrapped(here: Recording, _result: Any, engine: Any, *_arguments: Any, **_opt
 
 @listens("forwards")
 def forward_begins(here: Recording, engine: Any, /, *inputs: Any, **named: Any) -> None:
+    here.in_engine = True
     if (model := recorded(here, engine.module)) is not None:
         model.train(engine.module.training)
         if not here.modes_told:
@@ -137,6 +138,7 @@ def forward_begins(here: Recording, engine: Any, /, *inputs: Any, **named: Any) 
 
 @listens("forwards")
 def forward_ended(here: Recording, _result: Any, engine: Any, /, *_inputs: Any, **_named: Any) -> None:
+    here.in_engine = False
     if (model := here.models.get(engine.module)) is not None:
         here.rank.forward_ended(model)
 

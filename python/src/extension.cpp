@@ -337,6 +337,10 @@ PYBIND11_MODULE(_extension, module) {
           [](Rank& rank, Optimizer& of) { rank.recorder().update_ended(*of.optimizer); },
           Unlocked())
       .def("inputs", of_recorder(&record::Recorder::inputs), Unlocked())
+      .def(
+          "evaluates", [](Rank& rank, Model& model) { rank.recorder().evaluates(*model.module); },
+          Unlocked())
+      .def("evaluates_statistics", of_probes(&record::Probes::evaluates), Unlocked())
       .def("forward", of_probes(&record::Probes::forward), Unlocked(),
            "Of a model that no engine has wrapped: `training`, its mode.")
       .def("outside", of_recorder(&record::Recorder::outside), Unlocked())

@@ -264,6 +264,20 @@ class Hooks(unittest.TestCase):
         self.assertEqual(given.call_count, evaluating.MOST_EVALUATIONS)
         self.assertEqual(set(rank.calls["evaluation_input"]), {(1, 2)})
 
+    def test_the_buffers_of_a_wrapped_model_are_looked_at_where_it_is_evaluated_without_its_wrapper(self):
+        rank = self.here.begin(0, 2)
+        model = torch.nn.BatchNorm1d(2)
+        self.here.models[model] = known = object()
+        evaluating.hook(self.here, model)
+        with torch.no_grad():
+            model(torch.ones(2, 2))
+            self.here.in_engine = True
+            model.eval()(torch.ones(2, 2))
+            self.assertNotIn("evaluates", rank.calls)
+            self.here.in_engine = False
+            model(torch.ones(2, 2))
+        self.assertEqual(rank.calls["evaluates"], [(known,)])
+
     def test_a_model_that_is_wrapped_again_with_new_layers_is_told_with_them(self):
         rank = self.here.begin(0, 2)
         self.here.grouped = True

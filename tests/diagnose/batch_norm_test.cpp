@@ -124,14 +124,11 @@ TEST_P(BatchNorm, OfReplicasThatAreApartSaysNothing) {
 
 // A Python model that no engine has wrapped: its statistics are recorded as what is beside it, after updates.
 trace::Trace unwrapped(trace::Trace trace) {
-  for (auto& rank : trace.ranks) {
-    std::vector<std::pair<std::int64_t, trace::OutsideParameters>> statistics;
-    for (auto [step, buffers] : each<trace::Buffers>(rank))
-      if (step >= 0)
-        statistics.emplace_back(step, trace::OutsideParameters{"statistics of the model",
-                                                               buffers.names, buffers.values});
-    for (auto& [step, one] : statistics) record(rank, step, std::move(one));
-  }
+  for (auto& rank : trace.ranks)
+    for (auto& event : rank.events)
+      if (const auto* buffers = event.as<trace::Buffers>(); buffers && event.step >= 0)
+        event.payload =
+            trace::OutsideParameters{"statistics of the model", buffers->names, buffers->values};
   return without<trace::Engine>(without<trace::Buffers>(std::move(trace)));
 }
 
@@ -176,6 +173,17 @@ TEST_P(BatchNorm, BuffersThatNobodyEqualizesAreNamedWhereTheyAreEvaluated) {
   auto job = plain(GetParam());
   job.equalize = Equalize::never;
   expect_violation(job.run(), "buffers-not-synced", all_ranks(GetParam()), job.steps);
+  auto of_module = job.run();  // called without its wrapper
+  for (auto& rank : of_module.ranks)
+    for (auto& event : rank.events)
+      if (const auto* forward = event.as<trace::Forward>(); forward && !forward->training)
+        event.payload = trace::EvaluationInput{4, 0};
+  const auto diagnosis = diagnose::diagnose(of_module);
+  const auto told =
+      std::ranges::find(diagnosis.findings, "buffers-not-synced", &diagnose::Finding::pitfall);
+  ASSERT_NE(told, diagnosis.findings.end());
+  EXPECT_EQ(told->severity, Severity::advice);
+  EXPECT_EQ(told->step, job.steps);
 }
 
 TEST_P(BatchNorm, BuffersThatDifferFromTheStartAreLeftOpen) {

@@ -90,11 +90,12 @@ void HeldParameters::erase_outside(c10::function_ref<bool(const at::Tensor&)> go
   std::erase_if(outside_, [](const auto& of_holder) { return of_holder.second.names.empty(); });
 }
 
-void HeldParameters::record_outside(trace::Writer& writer) {
+void HeldParameters::record_outside(trace::Writer& writer, const std::string& of) {
   erase_outside([](const at::Tensor&) { return false; });
   for (const auto& [holder, of_holder] : outside_)
-    writer.record(trace::OutsideParameters{holder, of_holder.names,
-                                           summarize_all(alive(of_holder.parameters))});
+    if (of.empty() || of == holder)
+      writer.record(trace::OutsideParameters{holder, of_holder.names,
+                                             summarize_all(alive(of_holder.parameters))});
 }
 
 std::vector<at::Tensor> alive(c10::ArrayRef<WeakTensor> tensors) {

@@ -117,10 +117,17 @@ void Probes::pass_end(const std::string& phase, std::int64_t epoch, std::int64_t
   impl_->writer->record(trace::PassEnd{phase, epoch, batches});
 }
 
+void Probes::evaluates(const std::string& holder) {
+  if (!impl_) return;
+  impl_->record_last_update();
+  if (!std::exchange(impl_->buffers_moved, false)) return;
+  if (!holder.empty()) impl_->held.record_outside(*impl_->writer, holder);
+  impl_->record_buffers();
+}
+
 void Probes::forward(bool training) {
   if (!impl_) return;
-  if (!training) impl_->record_last_update();
-  if (!training && std::exchange(impl_->buffers_moved, false)) impl_->record_buffers();
+  if (!training) evaluates();
   impl_->writer->record(trace::Forward{training});
 }
 

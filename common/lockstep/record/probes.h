@@ -115,7 +115,10 @@ class Probes {
 
   // Before a backward. In a step of very many, as where nobody tells the updates, values are not recorded any further.
   void backward();
-  // After the module ran. The first in evaluation mode after an update also records the buffers.
+  // Before the module runs in evaluation mode: the first time after an update records the buffers, and what `holder`
+  // holds outside of the module.
+  void evaluates(const std::string& holder = "");
+  // After the module ran; in evaluation mode as evaluates(), too.
   void forward(bool training);
   // What the module is about to be given, or was: the tensors' shapes and dtypes, and what their numbers are like.
   // Of another module, such as a GAN's critic: its number, from 1.

@@ -197,6 +197,12 @@ void Recorder::forward_ended(torch::nn::Module& module) {
   });
 }
 
+void Recorder::evaluates(torch::nn::Module& module) {
+  hear([&] {
+    if (model_.is_recorded(module)) probes_.evaluates();
+  });
+}
+
 void Recorder::inputs(const std::vector<at::Tensor>& inputs) {
   hear([&] {
     inputs_are_told_ = true;

@@ -82,6 +82,8 @@ class Recorder final : public Observer {
   void random_numbers(const std::vector<std::int64_t>& ids, const at::Tensor& numbers);
   // What a model that no engine has wrapped is given by a training forward.
   void inputs(const std::vector<at::Tensor>& inputs);
+  // Before a wrapped module is evaluated without its wrapper: as Probes::evaluates.
+  void evaluates(torch::nn::Module& module);
   // As Probes::outside.
   void outside(const std::string& holder, const std::string& name, const at::Tensor& parameter);
 

@@ -32,9 +32,9 @@ std::vector<Detector> batch_norm_detectors() {
        .common = true,
        .detect = local_batch_norm},
       // Needs buffers at the start, and those that every rank's evaluation went by; of a Python model that no engine has
-      // wrapped, its running statistics after the update before. Rule: they differ though they were equal at the start, or
-      // on equal replicas. Not fooled by buffers that differ while training and are made equal in time, nor by an
-      // evaluation on one rank.
+      // wrapped, its running statistics. Rule: they differ though they were equal at the start, or on equal replicas; of a
+      // module that is called without its wrapper this is advice. Not fooled by buffers that differ while training and are
+      // made equal in time, nor by an evaluation on one rank.
       {.slug = "buffers-not-synced",
        .equation = Equation::buffers,
        .whole = true,
@@ -71,8 +71,8 @@ ReplicasByStep of_all_ranks(const Run& run, Pick pick) {
 
 using OfRank = std::map<std::int64_t, const std::vector<trace::Summary>*>;
 
-// Buffers are recorded right after the parameters of an update (or of the start), right before
-// the forward of an evaluation, and right before a broadcast that overwrites some.
+// Buffers are recorded right after the parameters of an update (or of the start), right before what the first forward
+// of an evaluation is given (or that forward), and right before a broadcast that overwrites some.
 template <class Neighbour>
 OfRank buffers_beside(const trace::ParticipantTrace& rank, int distance, Neighbour wanted) {
   OfRank steps;
@@ -95,6 +95,12 @@ OfRank evaluated_buffers(const trace::ParticipantTrace& rank) {
     const auto* forward = after.as<trace::Forward>();
     return forward && !forward->training;
   });
+}
+
+// Of a module that is called without its wrapper.
+OfRank buffers_of_module(const trace::ParticipantTrace& rank) {
+  return buffers_beside(
+      rank, 1, [](const trace::Event& after) { return after.is<trace::EvaluationInput>(); });
 }
 
 OfRank overwritten_buffers(const trace::ParticipantTrace& rank) {
@@ -142,7 +148,7 @@ std::string buffer_text(const Run& run, std::int64_t step, int buffer) {
                      static_cast<std::size_t>(buffer));
 }
 
-// Running statistics of a model that no engine has wrapped: after updates alone.
+// Running statistics of a model that no engine has wrapped: after updates, and before evaluations.
 auto told_statistics(const trace::ParticipantTrace& rank) {
   return rank.latest<trace::OutsideParameters>().where(
       [](const auto& at) { return at.event->holder == kModelStatistics; });
@@ -258,14 +264,17 @@ std::optional<Finding> other_order(const Run& run) {
                               run.numbers[static_cast<std::size_t>(other - names.begin())])};
 }
 
-// The running statistics that each rank's evaluation goes by, of a model that no engine has wrapped: as they were after
-// the update before.
+// The running statistics that each rank's evaluation goes by, of a model that no engine has wrapped: as they were last
+// looked at, since the update before.
 OfRank evaluated_statistics(const trace::ParticipantTrace& rank) {
   OfRank steps;
-  const auto told = statistics_of(rank);
-  for (const auto& at : rank.latest<trace::Forward>())
-    if (const auto found = told.find(at.step - 1); !at.event->training && found != told.end())
-      steps.emplace(at.step, found->second);
+  const auto told = told_statistics(rank);
+  auto behind = told.begin();
+  for (const auto& at : rank.latest<trace::Forward>()) {
+    while (behind != told.end() && behind->place < at.place) ++behind;
+    if (!at.event->training && behind != told.begin() && std::prev(behind)->step >= at.step - 1)
+      steps.emplace(at.step, &std::prev(behind)->event->values);
+  }
   return steps;
 }
 
@@ -282,20 +291,24 @@ Verdict buffers_not_synced(const Run& run) {
   }
   const auto start = of_all_ranks(run, buffers_after_updates).extract(-1);
   const auto evaluated = of_all_ranks(run, evaluated_buffers);
-  if (start.empty() || evaluated.empty())
+  const auto of_module = of_all_ranks(run, buffers_of_module);
+  if (start.empty() || (evaluated.empty() && of_module.empty()))
     return not_triggered(
         "buffers were not recorded on every rank at the start and right before an evaluation");
   const auto looked_at = alike_at_start(start.mapped());
-  for (const auto& [step, replicas] : evaluated) {
-    const int apart = first_apart(replicas, looked_at);
-    if (apart < 0) continue;
-    return found({.ranks = run.numbers,
-                  .step = step,
-                  .evidence = fmt::format("the ranks evaluate with different buffers: {} is the "
-                                          "first, and they are up to {} (relative) apart",
-                                          buffer_text(run, step, apart),
-                                          number(spread_of(replicas).distance))});
-  }
+  // Without the wrapper ranks may evaluate for themselves, or make the buffers equal in between.
+  for (const auto* all : {&evaluated, &of_module})
+    for (const auto& [step, replicas] : *all) {
+      const int apart = first_apart(replicas, looked_at);
+      if (apart < 0) continue;
+      return found({.severity = all == &evaluated ? Severity::violation : Severity::advice,
+                    .ranks = run.numbers,
+                    .step = step,
+                    .evidence = fmt::format("the ranks evaluate with different buffers: {} is the "
+                                            "first, and they are up to {} (relative) apart",
+                                            buffer_text(run, step, apart),
+                                            number(spread_of(replicas).distance))});
+    }
   return clean();
 }
 
