@@ -222,10 +222,17 @@ TEST_P(EvaluationMode, UnderTwoOptimizersIsNamed) {
               diagnose::Severity::advice);
 }
 
-// Another start begins in training mode.
-TEST_P(EvaluationMode, ThatOneStartIsNeverSetBackFromIsNamed) {
+// The next pass, or another start, begins in training mode.
+TEST_P(EvaluationMode, ThatIsSetBackLaterIsNamed) {
   auto trace = updates(GetParam(), [](std::int64_t step) { return step < 4 || step >= 8; });
-  EXPECT_EQ(state(trace, "training-in-evaluation-mode"), State::clean);
+  EXPECT_EQ(state(trace, "training-in-evaluation-mode"), State::clean);  // a phase of its own
+  auto evaluated = trace;
+  for (auto& rank : evaluated.ranks) {
+    const auto first = std::ranges::find(rank.events, 4, &trace::Event::step);
+    rank.events.insert(first, {0, 4, trace::EvaluationInput{8, 1}});
+  }
+  expect_only(evaluated, "training-in-evaluation-mode", all_ranks(GetParam()), 4,
+              diagnose::Severity::advice);
   for (auto& rank : trace.ranks) {
     const auto second = std::find_if(rank.events.begin(), rank.events.end(),
                                      [](const trace::Event& event) { return event.step == 8; });

@@ -18,9 +18,9 @@ Verdict training_in_evaluation_mode(const Run& run);
 std::vector<Detector> evaluation_mode_detectors() {
   return {
       // Advice. Needs forwards of a model with dropout or BatchNorm. Rule: on every rank three updates or more come
-      // after forwards in training mode, and all later ones, three or more, after forwards in evaluation mode alone. Not
-      // fooled by evaluations between updates, by updates whose forwards nobody sees, nor by a model that is in
-      // evaluation mode from the start.
+      // after forwards in training mode, and then three or more after forwards in evaluation mode alone, to the end or
+      // from right behind an evaluation. Not fooled by evaluations between updates, by updates whose forwards nobody sees, nor by a model that is in evaluation mode
+      // from the start.
       {.slug = "training-in-evaluation-mode",
        .equation = Equation::modes,
        .needs = {"forward", "update", "settings"},
@@ -221,11 +221,19 @@ bool has_modes(const trace::ParticipantTrace& rank) {
   return found;
 }
 
-// The update since which no forward was in training mode, though forwards were; none where one was in the last updates
-// of each attempt and model, or where there are few of either kind.
+bool is_behind_evaluation(const UpdateStretch& update) {
+  const auto passes = update.all<trace::PassBegin>();
+  return update.has<trace::EvaluationInput>() || std::ranges::any_of(passes, [](const auto& at) {
+           return at.event->phase == "evaluation";
+         });
+}
+
+// The first of several updates one after another none of whose forwards was in training mode, behind several that had
+// such a forward, by the same attempt and model. Where training mode comes back, an evaluation must have ended it.
 std::optional<std::int64_t> stays_in_evaluation_mode(const trace::ParticipantTrace& rank) {
   constexpr std::int64_t kFew = 3;  // updates
   std::int64_t with = 0, without = 0, first = -1;
+  bool by_evaluation = false;
   const auto stayed = [&] { return with >= kFew && without >= kFew; };
   for (const auto& update : cut_at_updates(rank)) {
     const bool is_another = update.has<trace::Engine>() || update.has<trace::Attempt>();
@@ -236,11 +244,12 @@ std::optional<std::int64_t> stays_in_evaluation_mode(const trace::ParticipantTra
     if (!update.updated || (forwards.empty() && !backward)) continue;  // by a second optimizer
     const bool trains =
         std::ranges::any_of(forwards, [](const auto& at) { return at.event->training; });
+    if (trains && stayed() && by_evaluation) break;
     if (trains) ++with;
     if (trains || forwards.empty())  // forwards of a compiled or captured model are not seen
       without = 0;
     else if (without++ == 0)
-      first = update.step;
+      first = update.step, by_evaluation = is_behind_evaluation(update);
   }
   return stayed() ? std::optional(first) : std::nullopt;
 }
@@ -255,8 +264,9 @@ Verdict training_in_evaluation_mode(const Run& run) {
   return found({.severity = Severity::advice,
                 .ranks = run.numbers,
                 .step = *first,
-                .evidence = "the forwards of earlier updates were in training mode; from this one "
-                            "on all of an update's are in evaluation mode"});
+                .evidence =
+                    "the forwards of earlier updates were in training mode; those of this one "
+                    "and of the next ones are all in evaluation mode"});
 }
 
 }  // namespace
