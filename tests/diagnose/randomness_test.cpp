@@ -235,6 +235,31 @@ TEST_P(Randomness, GeneratorsThatBecomeAlikeInTheRunAreNamed) {
   expect_only(trace, "same-random-draws", all_ranks(GetParam()), 2, diagnose::Severity::advice);
 }
 
+// Values are looked at more rarely as a run goes on.
+TEST_P(Randomness, GeneratorsThatStayAlikeBetweenLooksAreNamed) {
+  auto trace =
+      drawing_at_once(GetParam(), [](int rank, int step) { return step < 1 ? 10 + rank : step; });
+  for (auto& rank : trace.ranks)
+    for (auto& event : rank.events)
+      if (event.is<trace::RandomState>() && event.step >= 2) event.step = event.step == 2 ? 3 : 5;
+  expect_only(trace, "same-random-draws", all_ranks(GetParam()), 2, diagnose::Severity::advice);
+}
+
+// As where each epoch begins with the same seed.
+TEST_P(Randomness, AGeneratorThatComesBackToAStateIsLeftOpen) {
+  const auto diagnosis = diagnose::diagnose(drawing_at_once(
+      GetParam(), [](int rank, int step) { return 10 * rank + (step == 3 ? 1 : step); }));
+  const auto& line =
+      diagnosis.ledger.at(static_cast<std::size_t>(diagnose::Equation::random_numbers));
+  EXPECT_EQ(line.standing, diagnose::Standing::open);
+  EXPECT_EQ(line.step, 3);
+  EXPECT_EQ(line.ranks, all_ranks(GetParam()));
+  EXPECT_NE(line.reason.find("after update 3 the generator cpu is in the state that it had after "
+                             "update 1"),
+            std::string::npos)
+      << line.reason;
+}
+
 // As where rank 0 evaluates alone, and each epoch has a seed for all ranks.
 TEST_P(Randomness, GeneratorsThatBecomeAlikeOnceMoreAreRight) {
   expect_nothing(drawing_at_once(
@@ -251,8 +276,7 @@ TEST_P(Randomness, GeneratorsThatWereAlikeFromTheStartAreLeftOpen) {
   const auto alike = line(drawing(GetParam(), of_the_step, false));
   EXPECT_EQ(alike.standing, diagnose::Standing::open);
   EXPECT_EQ(alike.step, 1);
-  EXPECT_NE(alike.reason.find("of 3 updates that were looked at"), std::string::npos)
-      << alike.reason;
+  EXPECT_NE(alike.reason.find("at 4 looks one after another"), std::string::npos) << alike.reason;
   const auto own = line(drawing(
       GetParam(), [](int rank, int step) { return static_cast<std::uint64_t>(10 * rank + step); }));
   EXPECT_EQ(own.standing, diagnose::Standing::held) << own.reason;

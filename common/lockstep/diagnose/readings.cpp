@@ -274,6 +274,7 @@ constexpr std::pair<Equation, Maybe (*)(const Run&)> kReadings[] = {
     {Equation::modes, calls_another_in_training_mode},
     {Equation::random_numbers, same_seeds_of_workers},
     {Equation::random_numbers, drawn_from_one_state},
+    {Equation::random_numbers, drawn_again},
     {Equation::random_numbers, given_alike},
     {Equation::loss_weights, unequal_weights},
     {Equation::loss_weights, added_again},

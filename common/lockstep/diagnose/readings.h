@@ -21,8 +21,11 @@ struct Reading {
 // Of ranks that train one model; asked where no detector has found the equation broken.
 std::optional<Reading> reading_of(const Run& run, Equation equation);
 
-// The ranks train on other data, and draw the same random numbers for it (detectors/randomness.cpp).
+// The ranks train on other data, and draw the same random numbers for it (detectors/generators.cpp).
 std::optional<Reading> drawn_from_one_state(const Run& run);
+
+// A generator of a rank is again in a state that it had, and was in others between (detectors/generators.cpp).
+std::optional<Reading> drawn_again(const Run& run);
 
 // A tensor that the model is given is the same on all ranks, and another one is not (detectors/feeding.cpp).
 std::optional<Reading> given_alike(const Run& run);
