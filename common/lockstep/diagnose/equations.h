@@ -32,9 +32,8 @@ inline constexpr int kEquations = 17;  // without `none`
 struct EquationText {
   const char* slug;
   const char* sentence;
-  const char* per;  // what it must hold for
-  const char*
-      line;  // what begins at a program's lines that it is about (report/places.h); empty: none is written
+  const char* per;   // what it must hold for
+  const char* line;  // which lines of a program it is about (report/places.h); empty: none
 };
 const EquationText& text_of(Equation equation);                // of `none`: empty, but for its slug
 const EquationText* equation_called(const std::string& slug);  // null: none

@@ -89,6 +89,7 @@ std::vector<Detector> accumulation_detectors() {
       // out now and then, nor by gradients that are put aside and put together later.
       {.slug = "gradients-cleared-too-early",
        .equation = Equation::mean_gradient,
+       .line = "",
        .needs = {"gradient_arrived", "local_gradients", "reduced_gradients", "update"},
        .participants = Participants::ranks,
        .fewest = 1,

@@ -77,6 +77,7 @@ std::vector<Detector> engine_detectors() {
       // place.
       {.slug = "zero-grad-on-bucket-view",
        .equation = Equation::mean_gradient,
+       .line = "",
        .needs = {"zero_grad"},
        .fewest = 1,
        .complete = false,

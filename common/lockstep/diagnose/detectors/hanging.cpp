@@ -72,6 +72,7 @@ std::vector<Detector> hanging_detectors() {
       // Rule: what was used is not what was there after the wait.
       {.slug = "async-work-not-waited",
        .equation = Equation::mean_gradient,
+       .line = "",
        .needs = {"async_result"},
        .participants = Participants::ranks,
        .complete = false,

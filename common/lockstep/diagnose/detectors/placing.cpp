@@ -59,6 +59,7 @@ std::vector<Detector> placing_detectors() {
       // which no two ranks of a node share one.
       {.slug = "world-size-from-device-count",
        .equation = Equation::own_samples,
+       .line = "",
        .needs = {"placement", "shard", "dataset", "reduced_gradients"},
        .participants = Participants::ranks,
        .accounts_for = {"no-sharding", "shares-of-data-overlap"},
