@@ -86,7 +86,7 @@ TEST_F(Places, AreOfTheRanksAtFaultAlone) {
   EXPECT_THAT(places[0].ranks, ElementsAre(1));
 }
 
-// By what the detector needs.
+// By its equation, or as its entry says.
 TEST_F(Places, AreOfWhatTheFindingIsAbout) {
   write(0, {line("pass", 0, 1), line("backward", 0, 2), line("update", 0, 3)});
   for (const auto* pitfall :
@@ -114,7 +114,7 @@ TEST_F(Places, AreOfWhatComesOnceOrIsTheProgramsOwn) {
   write(0, {line("wrapping", -1, 1), line("pass", 0, 2), line("backward", 0, 3),
             line("update", 0, 4), line("checkpoint", 0, 5), line("collective", 0, 6)});
   for (const auto* pitfall : {"parameters-differ-across-ranks", "frozen-after-wrapping",
-                              "sync-bn-after-wrapping", "unused-parameter"})
+                              "sync-bn-after-wrapping", "unused-parameter", "no-initial-broadcast"})
     EXPECT_THAT(numbers(pitfall), ElementsAre(1)) << pitfall;
   for (const auto* pitfall : {"module-prefix", "concurrent-writers", "read-before-written",
                               "ema-on-one-rank", "optimizer-state-missing"})
@@ -124,7 +124,8 @@ TEST_F(Places, AreOfWhatComesOnceOrIsTheProgramsOwn) {
     EXPECT_THAT(numbers(pitfall, 0, 7), ElementsAre(6)) << pitfall;
   for (const auto* pitfall : {"missing-set-epoch", "evaluation-through-wrapper-on-one-rank"})
     EXPECT_THAT(numbers(pitfall), Not(testing::Contains(6))) << pitfall;
-  for (const auto* pitfall : {"slow-rank", "peer-dies", "rank-skips-init", "no-initial-broadcast"})
+  for (const auto* pitfall :
+       {"slow-rank", "peer-dies", "rank-skips-init", "zero-grad-on-bucket-view"})
     EXPECT_THAT(numbers(pitfall, 0, 7), IsEmpty()) << pitfall;
 }
 
