@@ -25,7 +25,8 @@ struct At {
   std::size_t place;     // among all the trace's events
 };
 
-// A list of At<T>, each made when it is asked for. It points into the trace, and into its KindIndex if there is one.
+// A list of At<T>, each made when it is asked for. It points into the trace, and into its KindIndex if there is one;
+// its iterators point into the list itself.
 template <class T>
 class EventsOf {
  public:

@@ -42,6 +42,8 @@ struct ParticipantTrace {
   EventsOf<T> latest() const& {
     return from<T>(last_attempt);
   }
+  template <class T>
+  EventsOf<T> latest() const&& = delete;
 
   // Where it is not empty, all() reads it and not the list of events. diagnose::Run makes it, for as long as it lives;
   // the events must not change meanwhile.
@@ -60,6 +62,8 @@ struct ParticipantTrace {
       if (events[i].is<T>()) places.push_back(static_cast<std::uint32_t>(i));
     return {events.data(), std::move(places)};
   }
+  template <class T>
+  EventsOf<T> from(std::size_t first, std::size_t end = SIZE_MAX) const&& = delete;
 };
 
 struct Trace {
