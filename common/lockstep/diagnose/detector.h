@@ -64,8 +64,8 @@ struct Detector {
   Verdict (*detect)(const Run&) = nullptr;
 
   Verdict verdict(const Run& run) const;
-  std::string missing(
-      const Run& run) const;  // a kind in `needs` that was not recorded; empty: none
+  // A kind in `needs` that was not recorded; empty: none.
+  std::string missing(const Run& run) const;
   bool looks_at_all() const;
   int lowest_level() const;
 };

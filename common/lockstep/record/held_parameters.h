@@ -42,8 +42,8 @@ class HeldParameters {
   // Each parameter of a holder once, for as long as the program keeps it.
   void add_outside(const std::string& holder, const std::string& name, const at::Tensor& parameter);
   void remove_outside(const std::vector<at::Tensor>& parameters);
-  void record_outside(trace::Writer& writer,
-                      const std::string& of = "");  // of all holders, or of one
+  // Of all holders, or of one.
+  void record_outside(trace::Writer& writer, const std::string& of = "");
 
  private:
   struct Outside {

@@ -77,8 +77,7 @@ class SharedPayload {
   }
 
   Base* held_ = nullptr;
-  std::uint32_t kind_ =
-      0;  // here and not in what is held: most events are asked for their kind alone
+  std::uint32_t kind_ = 0;  // here and not in what is held: most are asked for this alone
 };
 
 inline constexpr std::int32_t kMostSteps = 1 << 30;
