@@ -22,7 +22,8 @@ def identities(here: Recording, loader: Any, size: int) -> tuple[int, int]:
     if here.identified <= IDENTIFIED:
         return samples.identities(loader, size)
     with contextlib.suppress(TypeError):  # of an object without weak references
-        return here.sets.get(attribute(loader, "dataset"), UNKNOWN)[1:]
+        _size, content, as_set = here.sets.get(attribute(loader, "dataset"), UNKNOWN)
+        return content, as_set
     return 0, 0
 
 
