@@ -30,6 +30,7 @@ Tests that the quick tier leaves out, by their names in ctest:
   lessons.compare_builds  tests/lessons/compare_builds.py on programs that pretend to be lessons
   python.types           mypy --strict finds nothing in the Python package
   python.awkward_all     all awkward Python programs, plain and watched: what each prints, how it ends, its process's state
+  python.prove_all       what `prove` says of right and wrong jobs, all of those of which the quick tier has a few
   python.programs        healthy Python programs as others write them: nothing found, the same bits as without watching
   python.launchers       Python jobs of other launchers than torchrun: recorded as its are
   python.part            Python jobs that record a part of themselves: it ends in order, the rest is unchanged to the bit

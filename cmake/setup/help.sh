@@ -18,6 +18,8 @@ Lockstep: a C++ course, test suite and library about data-parallel training.
                                       find it; --case 1 is the easiest,
                                       --language python, --two faults
   ./lockstep watch -- COMMAND...      run a job, and name what is wrong
+  ./lockstep prove -- COMMAND...      run a job a few times, and say whether
+                                      it does what one process would
   ./lockstep diagnose DIR...          name what went wrong in a recorded run
                                       or, of several folders, in its attempts
   ./lockstep compare DIR DIR          say where two recorded runs part
@@ -90,6 +92,7 @@ job_help() {
     docs) if environment_ready; then "$PYTHON" "$ROOT/docs/site/build.py" --help; fi ;;
     start) if environment_ready; then "$PYTHON" "$ROOT/lessons/start/run.py" --help; fi ;;
     report) if environment_ready; then job_report --help; fi ;;
+    prove) if environment_ready; then PYTHONPATH="$ROOT/python" "$PYTHON" -B -m lockstep_torch.command_line prove --help; fi ;;
     watch)
       if environment_ready; then
         choose_compiler

@@ -34,6 +34,14 @@ job_watch() {
   run_watch "$@"
 }
 
+# prove [options] -- COMMAND ...: in Python alone, so nothing is built.
+job_prove() {
+  set_up
+  set_up_done
+  exec env "PYTHONPATH=$ROOT/python${PYTHONPATH:+:$PYTHONPATH}" "LOCKSTEP_COMMAND=$ROOT/lockstep" \
+    "$PYTHON" -B -m lockstep_torch.command_line prove "$@"
+}
+
 # require_watch [TARGET ...]: and what else is to be built.
 require_watch() {
   set_up

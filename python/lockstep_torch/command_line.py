@@ -1,4 +1,4 @@
-"""lockstep watch -- COMMAND ..., and diagnose DIR, explain NAME, compare DIR DIR and report DIR."""
+"""lockstep watch -- COMMAND ..., prove -- COMMAND ..., and diagnose DIR, explain NAME, compare DIR DIR, report DIR."""
 
 from __future__ import annotations
 
@@ -177,6 +177,23 @@ def watch(options: argparse.Namespace) -> int:
     return FINDING if options.fail_on_finding and code == OK and has_violation(found) else code
 
 
+def prove(options: argparse.Namespace) -> int:
+    from lockstep_torch.proving import command
+    from lockstep_torch.proving.job import Wrong
+    wanted = tuple(options.relations.split(","))
+    if unknown := [name for name in wanted if name not in command.RELATIONS]:
+        say(f"lockstep: there is no relation {unknown[0]!r}; there are {', '.join(command.RELATIONS)}")
+        return USAGE
+    try:
+        found = command.prove(options.command, options.steps, options.world_size, wanted, tuple(options.batch),
+                              options.limit, lambda text: say(f"lockstep: {text}"))
+    except Wrong as wrong:
+        say(f"lockstep: {wrong}")
+        return USAGE
+    tell(command.json_of(found) if options.json else command.text_of(found))
+    return command.code_of(found)
+
+
 def diagnose(options: argparse.Namespace) -> int:
     try:
         found = lockstep_torch.diagnose(options.folder)
@@ -263,6 +280,10 @@ def step(text: str) -> int:
     return steps(text, 0)
 
 
+def ranks(text: str) -> int:
+    return steps(text, 2)
+
+
 class Parser(argparse.ArgumentParser):
     """Says what is wrong in one line."""
 
@@ -274,7 +295,7 @@ class Parser(argparse.ArgumentParser):
         options, extras = self.parse_known_args(arguments)
         named = options.parser
         if extras and getattr(options, "command", None) and "--" not in (arguments or sys.argv):
-            named.error(f"put -- before the command: watch -- {options.command[0]} ...")
+            named.error(f"put -- before the command: {named.prog.split()[-1]} -- {options.command[0]} ...")
         if extras and not extras[0].startswith("-"):
             named.error(f"not expected: {extras[0]}")
         if extras:
@@ -301,6 +322,21 @@ def main(arguments: list[str] | None = None) -> int:
     watched.add_argument("--dry-run", action="store_true", help=argparse.SUPPRESS)  # refuses what it would refuse
     watched.add_argument("command", nargs="+", metavar="COMMAND")
     watched.set_defaults(run=watch)
+    proved = commands.add_parser("prove", help="run a job a few times, and say whether it does what one process would",
+                                 usage="lockstep prove [--steps N] [--world-size W] [--relations NAME,...] "
+                                       "[--batch NAME] [--limit S] [--json] -- COMMAND ...")
+    proved.add_argument("--steps", metavar="N", type=steps, default=12,
+                        help="end each run after N updates of an optimizer (default: 12)")
+    proved.add_argument("--world-size", metavar="W", type=ranks, default=2, help="ranks (default: 2)")
+    proved.add_argument("--relations", metavar="NAME,...", default="slope,one,restart",
+                        help="which must hold (default: slope,one,restart)")
+    proved.add_argument("--batch", metavar="NAME", action="append", default=[],
+                        help="the batch size's variable or option, where its name does not say so; may be repeated")
+    proved.add_argument("--limit", metavar="S", type=seconds, default=120.0,
+                        help="end a run after S seconds (default: 120)")
+    proved.add_argument("--json", action="store_true")
+    proved.add_argument("command", nargs="+", metavar="COMMAND")
+    proved.set_defaults(run=prove)
     read = commands.add_parser("diagnose", help="say what is wrong in a folder of traces")
     read.add_argument("folder", type=pathlib.Path)
     read.add_argument("--json", action="store_true")

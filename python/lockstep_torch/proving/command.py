@@ -1,0 +1,106 @@
+"""lockstep prove -- COMMAND ...: the runs, and what they show."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import textwrap
+import time
+from collections.abc import Callable
+from typing import Any
+
+from lockstep_torch.proving import one, restart, slope
+from lockstep_torch.proving.job import Job, Run, Wrong
+from lockstep_torch.proving.relations import FAILS, HELD, UNTOLD, Answer, of_ranks
+
+RELATIONS = ("slope", "one", "restart")
+STEPS, WORLD_SIZE, LIMIT_S = 12, 2, 120.0
+MEANS = {"slope": "the gradient of an update is the slope of the ranks' mean loss",
+         "one": "one process on the same batches computes the same gradients",
+         "restart": "a job that is started again goes on as the stopped one"}
+Says = Callable[[str], None]
+
+
+def plain_run(job: Job) -> Run:
+    plain = job.run("as it is", **{})
+    if plain.error and job.wide and not plain.uneven:
+        narrow = plain.error
+        job.wide = False
+        plain = job.run("as it is, in its own precision")
+        if plain.error:
+            raise Wrong(f"the job itself fails: {narrow}")
+    return plain
+
+
+def prove(command: list[str], steps: int = STEPS, world_size: int = WORLD_SIZE, relations: tuple[str, ...] = RELATIONS,
+          batch: tuple[str, ...] = (), limit: float = LIMIT_S, say: Says = lambda _text: None) -> dict[str, Any]:
+    """All that was found. Raises Wrong where nothing could be made."""
+    began = time.monotonic()
+    job = Job(command, pathlib.Path.cwd(), steps, world_size, limit)
+    job.said = say
+    try:
+        plain = plain_run(job)
+        job.world_size = len(plain.ranks)
+        say(f"a run takes {plain.seconds:.0f} s, and up to 10 are made")
+        answers = []
+        for name in relations:
+            if plain.uneven:
+                answers.append(Answer(name, UNTOLD, plain.error))
+            elif job.world_size < 2 and name != "restart":
+                answers.append(Answer(name, UNTOLD, "the job has one rank"))
+            elif name == "slope":
+                answers.append(slope.prove(job, plain) if job.wide else
+                               Answer(name, UNTOLD, "the program does not run with 64 bits"))
+            elif name == "one":
+                answers.append(one.prove(job, plain, batch) if job.wide else
+                               Answer(name, UNTOLD, "the program does not run with 64 bits"))
+            else:
+                answers.append(restart.prove(job, plain))
+        reconcile(answers)
+        return {"command": command, "world_size": job.world_size, "wide": job.wide,
+                "updates": len(plain.ranks[0]["updates"]), "runs": job.runs,
+                "seconds": round(time.monotonic() - began, 1), "relations": [vars(each) for each in answers]}
+    finally:
+        job.leave()
+
+
+def reconcile(answers: list[Answer]) -> None:
+    """A program may scale its loss or its gradients by what it likes, such as a loss divided by the number of ranks
+    whose gradients are summed. Whether that is right is said by one process."""
+    slope, one = (next((each for each in answers if each.relation == name), None) for name in ("slope", "one"))
+    if slope is None or slope.standing != FAILS or slope.factor is None:
+        return
+    if one is not None and one.standing == HELD:
+        slope.says += "; so is that of one process"
+        slope.standing, slope.pitfalls = HELD, []
+    elif one is None or one.standing == UNTOLD:
+        slope.says += "; whether it is meant is not known, since one process was not compared"
+        slope.standing = UNTOLD
+
+
+def text_of(found: dict[str, Any]) -> str:
+    lines = [f"{found['updates']} updates on {found['world_size']} ranks, {found['runs']} runs, "
+             f"{found['seconds']:.0f} s"]
+    for each in found["relations"]:
+        standing = {HELD: "holds  ", FAILS: "FAILS  ", UNTOLD: "?      "}[each["standing"]]
+        lines.append(f"  {standing} {MEANS[each['relation']]}")
+        line = f" ({each['line']})" if each["line"] else ""
+        where = (f"since update {each['step']}{line}, {of_ranks(each['ranks'], found['world_size'])}: "
+                 if each["standing"] == FAILS and each["step"] is not None else "")
+        lines += textwrap.wrap(where + each["says"], 76, initial_indent=" " * 12, subsequent_indent=" " * 12)
+        if each["pitfalls"]:
+            lines += textwrap.wrap("what explains it: " + ", ".join(each["pitfalls"]), 76, initial_indent=" " * 12,
+                                   subsequent_indent=" " * 12)
+        for note in each["neutral"]:
+            lines += textwrap.wrap("made neutral: " + note, 76, initial_indent=" " * 12, subsequent_indent=" " * 12)
+    return "\n".join(lines) + "\n"
+
+
+def code_of(found: dict[str, Any]) -> int:
+    """As compare's: 1 where a relation fails, 3 where none could be told, else 0."""
+    standings = [each["standing"] for each in found["relations"]]
+    return 1 if FAILS in standings else 3 if HELD not in standings else 0
+
+
+def json_of(found: dict[str, Any]) -> str:
+    return json.dumps(found, indent=2) + "\n"

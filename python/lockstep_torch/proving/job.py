@@ -1,0 +1,398 @@
+"""The runs of a job that is proved: each in a copy of the working folder, with a plan that its processes read."""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from lockstep_torch import processes
+
+COUNT = re.compile(r"--(nproc[-_]per[-_]node|num[-_]processes)(=(.*))?$")
+BATCH = re.compile(r"(?i)(micro_?|train(ing)?_?|local_?|per_(gpu|device|rank)_?(train_?)?)?batch(_?size)?$|bs$")
+MOST_BYTES = 2 << 30  # of a working folder
+MOST_SOURCE = 1 << 20  # of a file in which batch sizes are looked for
+
+
+class Wrong(Exception):
+    """What the user asked for cannot be done; its text says why, and what to do."""
+
+
+class Run(NamedTuple):
+    folder: pathlib.Path  # the ranks' files
+    ranks: list[dict[str, Any]]  # by rank; those that left a file
+    error: str  # why it is of no use; empty: it is
+    uneven: bool  # since its ranks do not make as many updates
+    seconds: float
+
+
+def place_of_torchrun(command: list[str]) -> int | None:
+    """Where its options begin."""
+    for place, word in enumerate(command):
+        if os.path.basename(word) == "torchrun" or word == "torch.distributed.run":
+            return place + 1
+    return None
+
+
+class Program(NamedTuple):
+    """What torchrun starts. `python`: of the ranks."""
+
+    python: str
+    name: str
+    is_module: bool
+    arguments: list[str]
+
+
+def of_torchrun(command: list[str]) -> Program | None:
+    place = place_of_torchrun(command)
+    if place is None:
+        return None
+    from torch.distributed.run import get_args_parser
+    try:
+        given = get_args_parser().parse_args(command[place:])
+    except SystemExit:
+        raise Wrong("torchrun does not take these options") from None
+    if given.no_python:
+        return None
+    if given.nnodes not in ("1", "1:1"):
+        raise Wrong("a job of several nodes is proved on one: leave --nnodes out")
+    starts = command[place - 1]
+    python = command[0]
+    if os.path.basename(starts) == "torchrun":
+        found = shutil.which(starts)
+        if found is None:
+            raise Wrong(f"cannot start {starts}: there is no such program")
+        with open(found, "rb") as script:
+            first = script.readline().decode(errors="replace").strip()
+        python = first[2:].split()[0] if first.startswith("#!") else sys.executable
+    return Program(python, given.training_script, given.module, given.training_script_args)
+
+
+def of_ranks(command: list[str], number: int) -> list[str]:
+    """The command of another launcher, with another number of ranks."""
+    for place, word in enumerate(command):
+        if (found := COUNT.match(word)) and found[2]:
+            return [*command[:place], f"--{found[1]}={number}", *command[place + 1:]]
+        if found and place + 1 < len(command):
+            return [*command[:place + 1], str(number), *command[place + 2:]]
+    return command
+
+
+def size_of(folder: pathlib.Path) -> int:
+    total = 0
+    for here, folders, files in os.walk(folder):
+        folders[:] = [name for name in folders if not is_left(pathlib.Path(here) / name)]
+        for name in files:
+            total += os.lstat(os.path.join(here, name)).st_size
+            if total > MOST_BYTES:
+                break
+    return total
+
+
+def is_left(folder: pathlib.Path) -> bool:
+    """A repository's own folder and an environment of Python are shared by all copies: programs read them."""
+    return folder.name == ".git" or (folder / "pyvenv.cfg").exists() or folder.is_symlink()
+
+
+def copy(source: pathlib.Path, target: pathlib.Path) -> None:
+    target.mkdir(parents=True)
+    for entry in os.scandir(source):
+        there = target / entry.name
+        if entry.is_symlink() or (entry.is_dir() and is_left(pathlib.Path(entry.path))):
+            there.symlink_to(os.path.realpath(entry.path))
+        elif entry.is_dir():
+            copy(pathlib.Path(entry.path), there)
+        elif entry.is_file():
+            shutil.copy2(entry.path, there)
+
+
+class Server:
+    """server.py's process."""
+
+    def __init__(self, python: str) -> None:
+        paths = [str(PACKAGE.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+        variables = {name: value for name, value in os.environ.items()
+                     if name not in ("LOCKSTEP_TRACE", "LOCKSTEP_PROVE")}
+        variables |= {"PYTHONPATH": os.pathsep.join(paths), **VARIABLES}
+        try:
+            self.process = subprocess.Popen([python, str(pathlib.Path(__file__).with_name("server.py"))], env=variables,
+                                            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        except OSError as error:
+            raise Wrong(f"cannot start {python}: {error.strerror}") from None
+
+    def start(self, run: dict[str, Any]) -> int | None:
+        """The exit code of the rank that failed first, else 0; None where the job did not end in time."""
+        assert self.process.stdin is not None and self.process.stdout is not None
+        try:
+            self.process.stdin.write(json.dumps(run) + "\n")
+            self.process.stdin.flush()
+            answer = self.process.stdout.readline()
+        except BrokenPipeError:
+            answer = ""
+        if not answer:
+            raise Wrong("the process that starts the ranks has ended; what it said stands above")
+        code: int | None = json.loads(answer)["code"]
+        return code
+
+    def leave(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self.process.wait()
+
+
+PACKAGE = pathlib.Path(__file__).parents[1]
+
+
+def found_by_torch(folder: pathlib.Path) -> pathlib.Path:
+    """A folder for PYTHONPATH, in which torch finds autoload.py as where this package is installed."""
+    told = folder / "lockstep_torch-0.1.0.dist-info"
+    if not told.exists():
+        told.mkdir(parents=True)
+        (folder / PACKAGE.name).symlink_to(PACKAGE)
+        (told / "METADATA").write_text("Metadata-Version: 2.1\nName: lockstep-torch\nVersion: 0.1.0\n")
+        (told / "entry_points.txt").write_text("[torch.backends]\nlockstep_torch = lockstep_torch.autoload:load\n")
+    return folder
+
+
+VARIABLES = {"OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0", "CUDA_VISIBLE_DEVICES": ""}
+
+
+class Job:
+    """Of a command in a working folder. Each run is a new copy, but for one that goes on in another's."""
+
+    def __init__(self, command: list[str], source: pathlib.Path, most_steps: int, world_size: int,
+                 limit: float) -> None:
+        self.command, self.source = command, source
+        self.most_steps, self.world_size, self.limit = most_steps, world_size, limit
+        self.runs = 0
+        self.wide = True
+        self.said: Any = lambda _text: None
+        self.program = of_torchrun(command)
+        self.counts = self.program is not None or any(COUNT.match(word) for word in command)
+        if size_of(source) > MOST_BYTES:
+            raise Wrong(f"{source} holds more than {MOST_BYTES >> 30} GiB, and each run is made in a copy of it; call "
+                        "this in a folder with the program and the data that it needs")
+        self.server = Server(self.program.python) if self.program is not None else None
+        self.root = pathlib.Path(tempfile.mkdtemp(prefix="lockstep-prove-"))
+
+    def here(self, word: str, copied: pathlib.Path) -> str:
+        """A path in the working folder, as it is in the copy."""
+        head, between, path = word.rpartition("=")
+        if os.path.isabs(path) and pathlib.Path(path).is_relative_to(self.source):
+            return head + between + str(copied / pathlib.Path(path).relative_to(self.source))
+        return word
+
+    def words(self) -> list[str]:
+        """In which batch sizes are looked for. Of a program that is started here, its file and its arguments."""
+        return [self.program.name, *self.program.arguments] if self.program is not None else self.command
+
+    def run(self, what: str, number: int | None = None, again: pathlib.Path | None = None,
+            batch: Sizes | None = None, **plan: Any) -> Run:
+        """`number`: of ranks, where it is another than the job's. `again`: the folder of the run that this one goes
+        on from. `batch`: names whose values are the batch sizes, to be multiplied by the world size."""
+        self.runs += 1
+        self.said(f"{self.runs}: {what}")
+        folder = self.root / f"{self.runs}"
+        work = (again or folder) / "work"
+        folder.mkdir()
+        if again is None:
+            copy(self.source, work)
+        words = self.words()
+        if batch is not None:
+            words, _changes = scaled(words, work, self.world_size, batch)
+        words = [self.here(word, work) for word in words]
+        whole = {"folder": str(folder), "steps": self.most_steps, "ranks": self.world_size, "wide": self.wide,
+                 "still": None, "tilt": None, "force": None, "batches": None} | plan
+        file = folder / "plan.json"
+        file.write_text(json.dumps(whole))
+        began = time.monotonic()
+        number = number or self.world_size
+        if self.server is not None and self.program is not None:
+            code = self.server.start({
+                "folder": str(folder), "work": str(work), "plan": str(file), "ranks": number, "limit": self.limit,
+                "program": words[0], "module": self.program.is_module, "arguments": words[1:]})
+        else:
+            code = self.started(of_ranks(words, number), work, folder)
+        output = (folder / "output").read_text(errors="replace")[-4000:] if (folder / "output").exists() else ""
+        ranks = sorted(folder.glob("rank_*.pt"), key=lambda file: int(file.stem.split("_")[1]))
+        found = [loaded(file) for file in ranks]
+        uneven = len(found) > 1 and any(one["enough"] for one in found) and any(one["error"] for one in found)
+        return Run(folder, found, why_of_no_use(code, output, found), uneven, time.monotonic() - began)
+
+    def started(self, command: list[str], work: pathlib.Path, folder: pathlib.Path) -> int | None:
+        """Its exit code; None where it did not end in time."""
+        variables = {name: value for name, value in os.environ.items() if name != "LOCKSTEP_TRACE"}
+        paths = [str(found_by_torch(self.root / "path")), *filter(None, [os.environ.get("PYTHONPATH")])]
+        variables |= {"LOCKSTEP_PROVE": str(folder / "plan.json"), "PWD": str(work),
+                      "PYTHONPATH": os.pathsep.join(paths), **VARIABLES}
+        before = set(processes.descendants(os.getpid()))
+        with (folder / "output").open("wb") as output:
+            try:
+                job = subprocess.Popen(command, cwd=work, env=variables, stdin=subprocess.DEVNULL, stdout=output,
+                                       stderr=subprocess.STDOUT)
+            except OSError as error:
+                raise Wrong(f"cannot start {command[0]}: {error.strerror}") from None
+            try:
+                return job.wait(self.limit)
+            except subprocess.TimeoutExpired:
+                return None
+            finally:
+                processes.end(job, time.monotonic() + 1, before)
+
+    def leave(self) -> None:
+        if self.server is not None:
+            self.server.leave()
+        shutil.rmtree(self.root, ignore_errors=True)
+
+
+def loaded(file: pathlib.Path) -> dict[str, Any]:
+    import torch
+    found: dict[str, Any] = torch.load(file, weights_only=False)
+    return found
+
+
+def why_of_no_use(code: int | None, output: str, ranks: list[dict[str, Any]]) -> str:
+    made = {one["rank"]: len(one["updates"]) for one in ranks}
+    if len(ranks) > 1 and any(one["enough"] for one in ranks) and any(one["error"] for one in ranks):
+        enough = next(one["rank"] for one in ranks if one["enough"])
+        other = next(one["rank"] for one in ranks if one["error"])
+        return (f"the ranks do not make as many updates: rank {enough} had made {made[enough]} when rank {other} had "
+                f"made {made[other]}")
+    if errors := [f"rank {one['rank']}: {one['error']}" for one in ranks if one["error"]]:
+        return errors[0]
+    if not ranks:
+        last = [line for line in output.strip().splitlines() if line.strip()][-1:]
+        return ("it did not end in time" if code is None else f"it exited with {code}") + (
+            ", and no optimizer made a step" + (f"; it said last: {last[0].strip()[:200]}" if last else ""))
+    if code is None and len(ranks) < ranks[0]["world_size"]:
+        return "it did not end in time"
+    if len(ranks) < ranks[0]["world_size"]:
+        missing = sorted(set(range(ranks[0]["world_size"])) - {one["rank"] for one in ranks})
+        return f"rank {missing[0]} made no step"
+    return ""
+
+
+# ---- the batch size ----
+
+def is_size(name: str, names: tuple[str, ...]) -> bool:
+    name = name.lstrip("-").replace("-", "_")
+    return name in names if names else bool(BATCH.match(name))
+
+
+Number = tuple[str, ast.Constant, int]  # its name, where it stands, its value
+
+
+def sizes_in(tree: ast.AST, names: tuple[str, ...]) -> Iterator[Number]:
+    """Whole numbers that stand for a batch size: those of a variable, a field, a key, a parameter or an option of such
+    a name."""
+    for node in ast.walk(tree):
+        pairs: list[tuple[str | None, ast.AST | None]] = []
+        if isinstance(node, ast.Assign):
+            for target in node.targets:
+                if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
+                    pairs += [(getattr(one, "id", None), value)
+                              for one, value in zip(target.elts, node.value.elts, strict=False)]
+                else:
+                    pairs.append((getattr(target, "id", getattr(target, "attr", None)), node.value))
+        elif isinstance(node, ast.AnnAssign):
+            pairs.append((getattr(node.target, "id", None), node.value))
+        elif isinstance(node, ast.Dict):
+            pairs += [(getattr(key, "value", None), value) for key, value in zip(node.keys, node.values, strict=True)]
+        elif isinstance(node, ast.Call):
+            pairs += [(each.arg, each.value) for each in node.keywords]
+            option = next((one.value for one in node.args if isinstance(one, ast.Constant)
+                           and isinstance(one.value, str) and is_size(one.value, names)), None)
+            pairs += [(option, each.value) for each in node.keywords if each.arg == "default"]
+        elif isinstance(node, ast.arguments):
+            given = [*node.posonlyargs, *node.args]
+            pairs += [(one.arg, value) for one, value in zip(given[len(given) - len(node.defaults):], node.defaults,
+                                                             strict=True)]
+            pairs += [(one.arg, value) for one, value in zip(node.kwonlyargs, node.kw_defaults, strict=True)]
+        for name, value in pairs:
+            if (isinstance(name, str) and is_size(name, names) and isinstance(value, ast.Constant)
+                    and type(value.value) is int):
+                yield name, value, value.value
+
+
+class Literal(NamedTuple):
+    """A number in the program, which has no name."""
+
+    value: int
+    place: int  # among those of its value, from the last: the loop mostly stands behind the model
+
+
+Sizes = tuple[str, ...] | Literal  # no names: those that BATCH matches
+
+
+def scaled(command: list[str], work: pathlib.Path, factor: int, names: Sizes) -> tuple[list[str], list[str]]:
+    """The command with batch sizes times `factor`, in its options and in the sources of the copy; and what was
+    changed."""
+    changed = []
+    command = list(command)
+    if isinstance(names, Literal):
+        file = work / pathlib.Path(command[0])
+        return command, list(scaled_in(file, work, factor, names)) if file.suffix == ".py" and file.exists() else []
+    for place, word in enumerate(command):
+        option, is_given, value = word.partition("=")
+        if not word.startswith("-") or not is_size(option, names):
+            continue
+        if is_given and value.isdigit():
+            command[place] = f"{option}={int(value) * factor}"
+        elif not is_given and place + 1 < len(command) and command[place + 1].isdigit():
+            value, command[place + 1] = command[place + 1], str(int(command[place + 1]) * factor)
+        else:
+            continue
+        changed.append(f"{option} {value} -> {int(value) * factor}")
+    for file in sorted(work.rglob("*.py")):
+        if file.is_symlink() or file.stat().st_size > MOST_SOURCE:
+            continue
+        changed += scaled_in(file, work, factor, names)
+    return command, changed
+
+
+def literals_in(tree: ast.AST, value: int) -> list[Number]:
+    found = [node for node in ast.walk(tree)
+             if isinstance(node, ast.Constant) and type(node.value) is int and node.value == value]
+    return [("", node, value) for node in sorted(found, key=lambda node: (-node.lineno, -node.col_offset))]
+
+
+def scaled_in(file: pathlib.Path, work: pathlib.Path, factor: int, names: Sizes) -> Iterator[str]:
+    try:
+        source = file.read_bytes()
+        tree = ast.parse(source)
+        of_names = (literals_in(tree, names.value)[names.place:names.place + 1] if isinstance(names, Literal)
+                    else sizes_in(tree, names))
+        found = sorted({(node.lineno, node.col_offset, node.end_col_offset, name, value)
+                        for name, node, value in of_names}, reverse=True)
+    except (SyntaxError, ValueError, OSError):
+        return
+    lines = source.splitlines(keepends=True)
+    for line, begin, end, _name, value in found:
+        text = lines[line - 1]
+        lines[line - 1] = text[:begin] + str(value * factor).encode() + text[end:]
+    if found:
+        file.write_bytes(b"".join(lines))
+    for line, _begin, _end, name, value in reversed(found):
+        yield f"{file.relative_to(work)}:{line}: {name}{' ' * bool(name)}{value} -> {value * factor}"
+
+
+def batch_sizes(command: list[str], source: pathlib.Path, factor: int, names: Sizes) -> list[str]:
+    """What `scaled` would change."""
+    with tempfile.TemporaryDirectory() as folder:
+        work = pathlib.Path(folder) / "work"
+        work.mkdir()
+        for file in itertools.islice(source.rglob("*.py"), 1000):
+            if not any(is_left(parent) for parent in file.parents) and file.stat().st_size <= MOST_SOURCE:
+                (work / file.relative_to(source)).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(file, work / file.relative_to(source))
+        return scaled(command, work, factor, names)[1]

@@ -1,0 +1,245 @@
+"""One process that is given the batches of all ranks computes the gradients that the ranks go by."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+from typing import Any
+
+import torch
+
+from lockstep_torch.proving.job import Job, Literal, Run, Sizes, batch_sizes
+from lockstep_torch.proving.relations import (
+    EXACT,
+    FACTOR,
+    FAILS,
+    HELD,
+    Answer,
+    Ranks,
+    distance,
+    dot,
+    factor_text,
+    fails,
+    line_of,
+    near,
+    norm,
+    refusals,
+    rounds_of_all,
+    untold,
+)
+
+NAME = "one"
+MOST_LITERALS = 3  # numbers without a name that may be the batch size
+
+
+@dataclasses.dataclass
+class Difference:
+    """The first update whose gradient is another."""
+
+    step: int
+    same_rows: bool | None  # None: no module was called
+    rows: tuple[int, int]
+    same_loss: bool
+    losses: tuple[float, float]
+    factor: float | None  # of the ranks' gradient over the one process's; None: another direction
+    apart: float
+    tensor: str
+
+
+@dataclasses.dataclass
+class Tried:
+    how: str
+    why: str = ""  # the run is of no use
+    equal: int = 0  # updates with equal gradients, up to the first other one
+    first: Difference | None = None
+
+    def rank(self) -> tuple[bool, bool, int, bool]:
+        """The larger, the more it says."""
+        if self.first is None:
+            return not self.why, not self.why, 0, False
+        return False, self.first.same_rows is True, self.equal, self.first.rows[0] == self.first.rows[1]
+
+
+def rows_in(rounds: list[Any]) -> torch.Tensor | None:
+    found = [rows for _, updates in rounds for update in updates for rows in update["rows"]]
+    return torch.cat(found).sort().values if found else None
+
+
+def same_rows(ranks: list[Any], one: Any) -> tuple[bool | None, tuple[int, int]]:
+    a, b = rows_in(ranks), rows_in([one])
+    if a is None or b is None:
+        return None, (0, 0)
+    scale = float(b.abs().mean()) if len(b) else 0
+    return a.shape == b.shape and torch.allclose(a, b, rtol=EXACT, atol=EXACT * (1 + scale)), (len(a), len(b))
+
+
+def compared(ranks: Ranks, one: dict[str, Any], how: str) -> Tried:
+    """Up to the first update whose gradient is another one."""
+    world_size = len(ranks)
+    found = sorted((each for all_ranks in rounds_of_all([*ranks, one]).values() for each in all_ranks),
+                   key=lambda each: each[0][0])
+    tried = Tried(how)
+    if not found:
+        return dataclasses.replace(tried, why="one process has other parameters")
+    for each in found:
+        of_ranks, of_one = each[:world_size], each[world_size]
+        if not of_one[1][0]["backwards"] and not of_ranks[0][1][0]["backwards"]:
+            continue
+        losses = (sum(updates[0]["loss"] for _, updates in of_ranks) / world_size, of_one[1][0]["loss"])
+        same_loss = near(*losses, EXACT) or abs(losses[0] - losses[1]) < EXACT
+        for update, other, names in zip(of_ranks[0][1], of_one[1], names_of(ranks[0], of_ranks[0][1]), strict=True):
+            a, b = update["unclipped"], other["unclipped"]
+            least = EXACT * max(norm(a), norm(b))
+            apart = [distance(x, y, least) for x, y in zip(a, b, strict=True)]
+            total = norm([x - y if x is not None and y is not None else x if y is None else y
+                          for x, y in zip(a, b, strict=True)]) / (max(norm(a), norm(b)) or 1)
+            if total <= EXACT:
+                continue
+            rows, numbers = same_rows(of_ranks, of_one)
+            tried.first = Difference(of_ranks[0][0], rows, numbers, same_loss, losses, factor_of(a, b), total,
+                                     names[next(place for place, value in enumerate(apart) if value > EXACT)])
+            return tried
+        tried.equal += 1
+    return tried
+
+
+def all_same_rows(ranks: Ranks) -> int | None:
+    """The first update, where it is so in all."""
+    rounds = [each for of_all in rounds_of_all(ranks).values() for each in of_all]
+    rows = [[rows_in([of_rank]) for of_rank in each] for each in rounds]
+    known = [each for each in rows if all(one is not None for one in each)]
+    same = known and all(one is not None and each[0] is not None and torch.equal(each[0], one)
+                         for each in known for one in each)
+    return min(each[0][0] for each in rounds) if same else None
+
+
+def names_of(rank: dict[str, Any], updates: list[Any]) -> list[list[str]]:
+    return [rank["names"][update["optimizer"]] for update in updates]
+
+
+def factor_of(a: Any, b: Any) -> float | None:
+    """a / b, where they have one direction."""
+    pairs = [(x, y) for x, y in zip(a, b, strict=True) if x is not None and y is not None]
+    if len(pairs) < sum(x is not None or y is not None for x, y in zip(a, b, strict=True)):
+        return None
+    square = dot([y for _, y in pairs], [y for _, y in pairs])
+    if not square:
+        return None
+    factor = dot([x for x, _ in pairs], [y for _, y in pairs]) / square
+    return factor if norm([x - factor * y for x, y in pairs]) <= FACTOR * norm([x for x, _ in pairs]) else None
+
+
+def prove(job: Job, plain: Run, names: tuple[str, ...]) -> Answer:
+    if why := next(refusals(plain.ranks), ""):
+        return untold(NAME, why)
+    if not job.counts:
+        return untold(NAME, "the program starts its ranks itself, so it is not known how one process of it is started; "
+                      "torchrun's --nproc-per-node would say")
+    sites = sorted({site for rank in plain.ranks for site in rank["sites"]})
+    two = job.run(f"{job.world_size} ranks, with random numbers that do not depend on them", still=sites)
+    if two.error:
+        return untold(NAME, f"with random numbers that do not depend on ranks the job fails: {two.error}")
+    if why := draws_its_samples(plain.ranks, two.ranks, sites):
+        return untold(NAME, why)
+    tried = attempts(job, two, sites, names)
+    best = max(tried, key=Tried.rank)
+    answer = judged(best, tried, two.ranks)
+    if answer.standing == HELD and (step := all_same_rows(plain.ranks)) is not None:
+        answer = fails(answer, "each rank is given the same rows, which count as many times as there are ranks",
+                       list(range(job.world_size)), ["no-sharding", "shares-of-data-overlap"])
+        answer.step, answer.line = step, line_of(two.ranks, step)
+    answer.neutral = sorted({note for rank in two.ranks for note in rank["neutral"]}
+                            | {f"what is drawn at {site} is the same in each row" for site in map(short, sites)})
+    return answer
+
+
+def draws_its_samples(plain: Ranks, two: Ranks, sites: list[str]) -> str:
+    """Where a line's draws are the same in each row, and it draws which samples to take, all rows are one sample."""
+    def rows(ranks: Ranks) -> list[torch.Tensor]:
+        return [rows for rank in ranks for update in rank["updates"] for rows in update["rows"] if len(rows) > 1]
+
+    def are_one(rows: torch.Tensor) -> bool:
+        return float(rows.max() - rows.min()) <= EXACT * (1 + float(rows.abs().max()))
+    if not sites:
+        return ""
+    if not rows(two):
+        return (f"no module with parameters is called, so it is not known whether {short(sites[0])} draws samples, "
+                "which one process would draw otherwise")
+    if any(map(are_one, rows(two))) and not any(map(are_one, rows(plain))):
+        return "each rank draws its own samples: " + ", ".join(map(short, sites))
+    return ""
+
+
+def short(site: str) -> str:
+    return site.rsplit("/", 1)[-1]
+
+
+def rows_at_once(rank: dict[str, Any]) -> int:
+    """How many rows a model is mostly given in a call; 0 where none was called."""
+    numbers = collections.Counter(len(rows) for update in rank["updates"] for rows in update["rows"])
+    return numbers.most_common(1)[0][0] if numbers else 0
+
+
+def attempts(job: Job, two: Run, sites: list[str], names: tuple[str, ...]) -> list[Tried]:
+    """Ways to give one process the ranks' batches, up to the first by which all gradients are equal."""
+    has_batches = all(rank["batches"] for rank in two.ranks)
+    sizes: list[Sizes] = [names]
+    if not batch_sizes(job.words(), job.source, job.world_size, names):
+        sizes = [Literal(rows_at_once(two.ranks[0]), place) for place in range(MOST_LITERALS)]
+    ways: list[tuple[str, Sizes | None, bool]] = [("as it is", None, False)]
+    for size in sizes:
+        if changes := batch_sizes(job.words(), job.source, job.world_size, size):
+            sized = (f"with its batch size times {job.world_size} ({', '.join(changes[:3])}"
+                     f"{', ...' if len(changes) > 3 else ''})")
+            ways += [(sized, size, False)]
+            ways += [(f"{sized} and the ranks' batches", size, True)] if has_batches and size is names else []
+    ways += [("with the ranks' batches", None, True)] if has_batches else []
+    tried: list[Tried] = []
+    for how, batch, is_given in ways:
+        run = job.run(f"one process, {how}", number=1, still=sites, force=str(two.folder), batch=batch,
+                      batches=str(two.folder) if is_given else None)
+        if run.error or not run.ranks:
+            tried.append(Tried(how, why=run.error))
+            continue
+        tried.append(compared(two.ranks, run.ranks[0], how))
+        if tried[-1].first is None and not tried[-1].why:
+            break
+    return tried
+
+
+def judged(best: Tried, tried: list[Tried], ranks: Ranks) -> Answer:
+    first, world_size = best.first, len(ranks)
+    if best.why:
+        return untold(NAME, f"one process fails, {best.how}: {best.why}")
+    if first is None:
+        return Answer(NAME, HELD, f"one process, {best.how}, computes the ranks' gradients", looked_at=best.equal)
+    if first.same_rows is not True:
+        if best.equal > 1:
+            return Answer(NAME, HELD, f"one process, {best.how}, computes the ranks' gradients up to update "
+                          f"{first.step - 1}; from there on it has other batches", looked_at=best.equal)
+        numbers = f"{first.rows[0]} rows on all ranks and {first.rows[1]} in one process"
+        rows = ("no module with parameters was called" if first.same_rows is None else
+                numbers if first.rows[0] != first.rows[1] else "other rows")
+        return untold(NAME, f"one process has other batches at update {first.step}, {best.how}: {rows}; if the program "
+                      "has a batch size, name it with --batch")
+    sized = any("batch size" in each.how for each in tried)
+    if not sized and first.factor is not None and (near(first.factor, 1 / world_size, FACTOR)
+                                                   or near(first.factor, world_size, FACTOR)):
+        times = factor_text(first.factor, world_size)
+        return untold(NAME, f"the ranks' gradient is that of one process times {times}: the program may divide by a "
+                      "batch size that nobody could scale; name it with --batch")
+    answer = Answer(NAME, FAILS, "", step=first.step, ranks=list(range(world_size)), factor=first.factor,
+                    line=line_of(ranks, first.step), tensor=first.tensor if first.factor is None else None,
+                    looked_at=best.equal)
+    loss = ("" if first.same_loss else
+            f"; the loss is {first.losses[0]:.6g} in the mean of the ranks and {first.losses[1]:.6g} there")
+    if first.factor is not None:
+        answer.says = (f"the ranks' gradient is that of one process ({best.how}) times "
+                       f"{factor_text(first.factor, world_size)}{loss}")
+        answer.pitfalls = (["sum-not-mean"] if near(first.factor, world_size, FACTOR) else
+                           ["double-average"] if near(first.factor, 1 / world_size, FACTOR) else [])
+        return answer
+    answer.says = (f"the ranks' gradient is {first.apart:.2g} apart from that of one process ({best.how}), first in "
+                   f"{first.tensor}{loss}")
+    answer.pitfalls = ["gradient-not-the-mean"] if first.same_loss else ["mean-of-local-means", "loss-weight-differs"]
+    return answer

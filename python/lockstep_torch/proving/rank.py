@@ -1,0 +1,164 @@
+"""In each process of a job that is proved: what the plan says is changed before the program runs, and what the rank did
+is written when it has done enough, ends, or fails."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import multiprocessing
+import os
+import pathlib
+import random
+import sys
+import time
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+from lockstep_torch.proving.batches import Batches, watch_rows
+from lockstep_torch.proving.steps import Steps, copied, digest_of, numbers_of, parameters_of
+from lockstep_torch.proving.still import Draws, neutralize, watch_draws
+from lockstep_torch.proving.tilt import Tilt
+from lockstep_torch.proving.wide import widen
+
+PLAN = "LOCKSTEP_PROVE"
+OTHERS_END_S = 20.0  # how long a rank that has done enough waits for the others
+
+
+def rank_and_world_size() -> tuple[int, int]:
+    if dist.is_available() and dist.is_initialized():
+        return dist.get_rank(), dist.get_world_size()
+    return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def file_of(folder: pathlib.Path, rank: int) -> pathlib.Path:
+    return folder / f"rank_{rank}.pt"
+
+
+def read(folder: pathlib.Path, rank: int) -> dict[str, Any]:
+    found: dict[str, Any] = torch.load(file_of(folder, rank), weights_only=False)
+    return found
+
+
+class Proved:
+    def __init__(self, plan: dict[str, Any]) -> None:
+        self.plan, self.folder = plan, pathlib.Path(plan["folder"])
+        here = os.path.join(os.getcwd(), "")
+        self.draws, self.tilt = Draws(here), Tilt()
+        self.steps = Steps(self.tilt, plan["steps"], self.enough, here)
+        self.batches = Batches(self.steps)
+        self.error = ""
+        self.written = self.has_enough = False
+        self.read = False
+
+    def install(self) -> None:
+        random.seed(rank_and_world_size()[0])
+        torch.manual_seed(rank_and_world_size()[0])
+        if self.plan["wide"]:
+            widen()
+        watch_draws(self.draws)
+        if self.plan["still"] is not None:
+            neutralize(self.draws, self.plan["still"])
+        if self.plan["tilt"]:
+            self.tilt.size = self.plan["tilt"]["size"]
+            self.tilt.probes = [{}]  # read with the first update, when the rank is known
+        self.tilt.install()
+        register_optimizer_step_pre_hook(self.update_begins)
+        self.steps.install()
+        self.batches.install()
+        watch_rows(self.steps)
+        if self.plan["batches"]:
+            self.batches.of_ranks = [read(pathlib.Path(self.plan["batches"]), rank)["batches"]
+                                     for rank in range(self.plan["ranks"])]
+        if dist.is_available():
+            by_gloo()
+        hook = sys.excepthook
+
+        def fails(kind: Any, error: Any, trace: Any) -> None:
+            self.error = error_text(error, trace)
+            hook(kind, error, trace)
+        sys.excepthook = fails
+        atexit.register(self.write)
+
+    def update_begins(self, *_arguments: Any) -> None:
+        """What depends on the rank is read here: a process may learn it late."""
+        self.draws.updates += 1
+        if self.read:
+            return
+        self.read = True
+        rank = rank_and_world_size()[0]
+        if self.plan["tilt"]:
+            plain = read(pathlib.Path(self.plan["tilt"]["plain"]), rank)
+            probes = torch.load(pathlib.Path(self.plan["tilt"]["probes"]), weights_only=False)
+            self.tilt.probes, self.tilt.kept = probes[rank], plain["detached"]
+            self.steps.forced = plain["updates"]
+        if self.plan["force"]:
+            self.steps.forced = read(pathlib.Path(self.plan["force"]), 0)["updates"]
+
+    def write(self) -> None:
+        rank, world_size = rank_and_world_size()
+        if self.written or (not self.steps.updates and not (self.error and is_of_the_job())):
+            return
+        self.written = True
+        file = file_of(self.folder, rank)
+        its = self.steps
+        found = {"rank": rank, "world_size": world_size, "error": self.error, "enough": self.has_enough,
+                 "updates": its.updates,
+                 "last": [{"before": [copied(one) for one in parameters_of(each)], "digest": digest_of(each),
+                           "options": [numbers_of(group) for group in each.param_groups]} for each in its.optimizers],
+                 "names": [[its.names.get(id(one), f"parameter {place}")
+                            for place, one in enumerate(parameters_of(each))] for each in its.optimizers],
+                 "functions": sorted(its.functions), "notes": sorted(its.notes),
+                 "neutral": sorted(self.draws.notes), "sites": self.draws.each_step(),
+                 "detached": self.tilt.windows if not self.plan["tilt"] else [],
+                 "batches": self.batches.of_training(), "given": self.batches.used}
+        torch.save(found, file.with_suffix(".part"))
+        file.with_suffix(".part").rename(file)
+
+    def enough(self, error: str) -> None:
+        """This process ends here, and nothing of the program's runs any further."""
+        self.error, self.has_enough = self.error or error, not error
+        self.write()
+        until = time.monotonic() + OTHERS_END_S
+        while time.monotonic() < until and not all(
+                file_of(self.folder, rank).exists() for rank in range(rank_and_world_size()[1])):
+            time.sleep(0.02)
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        os._exit(0)
+
+
+def is_of_the_job() -> bool:
+    return multiprocessing.parent_process() is None and "RANK" in os.environ
+
+
+def error_text(error: BaseException, trace: Any) -> str:
+    """With the line of the program where it left torch's or a library's last."""
+    place = ""
+    while trace is not None:
+        code = trace.tb_frame.f_code
+        if "site-packages" not in code.co_filename and not code.co_filename.startswith("<"):
+            place = f" ({pathlib.Path(code.co_filename).name}:{trace.tb_lineno})"
+        trace = trace.tb_next
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0][:200] if lines else ''}{place}"
+
+
+def by_gloo() -> None:
+    """On CPUs, whatever backend the program names."""
+    original: Any = dist.init_process_group
+
+    def init_process_group(*_backend: Any, **options: Any) -> Any:
+        given = dict(zip(("backend", "init_method", "timeout", "world_size", "rank", "store", "group_name"), _backend,
+                         strict=False)) | options
+        given.pop("device_id", None)
+        return original(**(given | {"backend": "gloo"}))
+    for owner in (dist, dist.distributed_c10d):
+        owner.init_process_group = init_process_group  # type: ignore[attr-defined]
+
+
+def begin(plan: str) -> None:
+    """Called at the end of `import torch`, with the file of the plan."""
+    Proved(json.loads(pathlib.Path(plan).read_text())).install()

@@ -1,0 +1,148 @@
+"""What the runs of one program must have in common, and whether they do."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+Ranks = list[dict[str, Any]]  # as rank.py writes them, by rank
+Tensors = list[torch.Tensor | None]
+
+HELD, FAILS, UNTOLD = "held", "fails", "cannot be told"
+EXACT = 1e-6  # relative; of gradients of one batch, added in another order, in 64 bits
+SLOPE = 1e-3  # relative; of a central difference in 64 bits: errors of right programs are below
+CLEAR = 1e-2  # an error from here on is a fault; between the two nothing is said
+FACTOR = 1e-3  # relative; how near a ratio is to a whole number of ranks
+ROUNDING = 1e-9  # relative; of a loss that is computed again
+
+
+@dataclasses.dataclass
+class Answer:
+    relation: str
+    standing: str
+    says: str  # what was seen, or why it cannot be told
+    step: int | None = None  # update of the optimizer in question, from 0
+    ranks: list[int] = dataclasses.field(default_factory=list)
+    factor: float | None = None
+    line: str | None = None  # of the program: FILE:LINE of the update
+    tensor: str | None = None  # the first that differs
+    pitfalls: list[str] = dataclasses.field(default_factory=list)
+    looked_at: int = 0  # updates
+    error: float = 0  # relative, the largest that was no fault
+    neutral: list[str] = dataclasses.field(default_factory=list)  # what was changed so that runs compare
+
+
+def untold(relation: str, why: str) -> Answer:
+    return Answer(relation, UNTOLD, why)
+
+
+def fails(answer: Answer, says: str, ranks: list[int], pitfalls: list[str]) -> Answer:
+    return dataclasses.replace(answer, standing=FAILS, says=says, ranks=ranks, pitfalls=pitfalls)
+
+
+# ---- rounds ----
+
+Round = list[dict[str, Any]]  # updates with no backward between them
+
+
+def rounds_of(rank: dict[str, Any]) -> list[tuple[int, Round]]:
+    """Each with the number of its first update."""
+    found: list[tuple[int, Round]] = []
+    for number, update in enumerate(rank["updates"]):
+        if update["backwards"] or not found:
+            found.append((number, []))
+        found[-1][1].append(update)
+    return found
+
+
+def shape_of(updates: Round) -> Any:
+    return tuple(tuple(tuple(one.shape) for one in update["before"]) for update in updates)
+
+
+def rounds_of_all(ranks: Ranks) -> dict[Any, list[list[tuple[int, Round]]]]:
+    """By the shapes of the parameters: the k-th rounds of all ranks. One rank may train something else before."""
+    each = [dict[Any, list[tuple[int, Round]]]() for _ in ranks]
+    for own, rank in zip(each, ranks, strict=True):
+        for begins, updates in rounds_of(rank):
+            own.setdefault(shape_of(updates), []).append((begins, updates))
+    return {shape: [list(of_ranks) for of_ranks in zip(*(own[shape] for own in each), strict=False)]
+            for shape in each[0] if all(shape in own for own in each)}
+
+
+def line_of(ranks: Ranks, update: int) -> str | None:
+    line: str | None = ranks[0]["updates"][update]["line"]
+    return line
+
+
+# ---- numbers ----
+
+def dot(a: Tensors, b: list[torch.Tensor]) -> float:
+    return sum(float((one.double() * other).sum()) for one, other in zip(a, b, strict=True) if one is not None)
+
+
+def norm(tensors: Tensors) -> float:
+    return math.sqrt(sum(float(one.double().square().sum()) for one in tensors if one is not None))
+
+
+def distance(a: torch.Tensor | None, b: torch.Tensor | None, least: float) -> float:
+    """Relative; of a value that is not there as of zeros."""
+    if a is None and b is None:
+        return 0.0
+    if a is None or b is None:
+        other = a if b is None else b
+        return float(other.double().norm()) / max(float(other.double().norm()), least, 1e-300)  # type: ignore[union-attr]
+    if a.shape != b.shape:
+        return math.inf
+    apart = float((a.double() - b.double()).norm())
+    if not math.isfinite(apart):
+        return 0.0 if not a.isfinite().all() and not b.isfinite().all() else math.inf
+    return apart / max(float(a.double().norm()), float(b.double().norm()), least, 1e-300)
+
+
+def near(a: float, b: float, relative: float) -> bool:
+    return abs(a - b) <= relative * max(abs(a), abs(b))
+
+
+def factor_text(factor: float, world_size: int) -> str:
+    for value, text in ((world_size, f"{world_size}, the number of ranks"), (1 / world_size, f"1/{world_size}"),
+                        (0.0, "0")):
+        if abs(factor - value) <= FACTOR * max(value, 1):
+            return text
+    return f"{factor:.4g}"
+
+
+def of_ranks(ranks: list[int], world_size: int) -> str:
+    if len(ranks) == world_size:
+        return "all ranks"
+    return ("rank " if len(ranks) == 1 else "ranks ") + ", ".join(map(str, ranks))
+
+
+def refusals(ranks: Ranks) -> Iterator[str]:
+    """What no relation is made for."""
+    updates = [update for rank in ranks for update in rank["updates"]]
+    if any(update["sharded"] for update in updates):
+        yield "each rank holds a part of the parameters, and no run of one process holds the same"
+    if any(update.get("closure") for update in updates):
+        yield "the optimizer calls backward itself, in its step"
+    if (again := equal_again(ranks)) is not None:
+        yield f"each rank trains by itself for a while, and they are made equal again (at update {again})"
+
+
+def same_before(of_all: list[tuple[int, Round]]) -> bool:
+    """Whether all ranks hold the same parameters."""
+    return all(torch.equal(a, b) for _, updates in of_all[1:]
+               for mine, first in zip(updates, of_all[0][1], strict=True)
+               for a, b in zip(mine["before"], first["before"], strict=True))
+
+
+def equal_again(ranks: Ranks) -> int | None:
+    """The update before which all ranks hold the same parameters, after one before which they did not."""
+    for of_all in rounds_of_all(ranks).values():
+        same = [same_before(each) for each in of_all]
+        if False in same and True in same[same.index(False):]:
+            return of_all[same.index(True, same.index(False))][0][0]
+    return None

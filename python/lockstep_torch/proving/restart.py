@@ -1,0 +1,80 @@
+"""What a job that is started again holds before its first update is what the stopped one held."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from lockstep_torch.proving.job import Job, Run
+from lockstep_torch.proving.relations import EXACT, FAILS, HELD, ROUNDING, Answer, distance, near, untold
+
+NAME = "restart"
+
+
+def same(a: Any, b: Any) -> bool:
+    return len(a) == len(b) and all(distance(x, y, 0) <= ROUNDING for x, y in zip(a, b, strict=True))
+
+
+def held_at(rank: dict[str, Any], optimizer: int) -> list[dict[str, Any]]:
+    """What the optimizer held before each of its updates, and after the last."""
+    return [update for update in rank["updates"] if update["optimizer"] == optimizer] + [rank["last"][optimizer]]
+
+
+def prove(job: Job, plain: Run) -> Answer:
+    again = job.run("started again where the first run was stopped", again=plain.folder)
+    if again.error:
+        return untold(NAME, f"it fails when it is started again: {again.error}")
+    answers = [compared(a, b) for a, b in zip(plain.ranks, again.ranks, strict=False)]
+    failing = [(rank, each) for rank, each in enumerate(answers) if each.standing == FAILS]
+    if not failing:
+        return answers[0]
+    answer = failing[0][1]
+    answer.ranks = [rank for rank, _ in failing]
+    return answer
+
+
+def compared(before: dict[str, Any], after: dict[str, Any]) -> Answer:
+    """On one rank."""
+    for optimizer in range(min(len(before["names"]), len(after["names"]))):
+        own = [update for update in after["updates"] if update["optimizer"] == optimizer]
+        held = held_at(before, optimizer)
+        if not own:
+            continue
+        begins = [step for step, each in enumerate(held) if same(each["before"], own[0]["before"])]
+        if not begins:
+            return Answer(NAME, FAILS, "it goes on with parameters that the stopped one never held",
+                          pitfalls=["module-prefix"])
+        if begins == [0]:
+            return untold(NAME, f"it begins anew: the first {len(held) - 1} updates left no checkpoint that it reads "
+                          "(--steps)")
+        if answer := differs(held[begins[-1]], own[0], begins[-1], begins[-1] == len(held) - 1):
+            return answer
+    return Answer(NAME, HELD, "it goes on with the parameters, the optimizer's state and options, and the batches of "
+                  "the stopped one", looked_at=1)
+
+
+def differs(a: dict[str, Any], b: dict[str, Any], step: int, at_the_end: bool) -> Answer | None:
+    def fails(says: str, *pitfalls: str) -> Answer:
+        return Answer(NAME, FAILS, f"it goes on at update {step}, {says}", step=step, pitfalls=list(pitfalls))
+    for place, (x, y) in enumerate(zip(a["digest"], b["digest"], strict=True)):
+        for name in sorted({*x, *y}):
+            if name not in x or name not in y or not near(x[name], y[name], EXACT):
+                return fails(f"with another {name} of the optimizer's parameter {place}: {x.get(name)} before, "
+                             f"{y.get(name)} now", "optimizer-state-missing")
+    for place, (x, y) in enumerate(zip(a["options"], b["options"], strict=True)):
+        for name in sorted({*x, *y}):
+            if x.get(name) != y.get(name):
+                return fails(f"with another {name} of the optimizer's group {place}: {x.get(name)} before, "
+                             f"{y.get(name)} now",
+                             "scheduler-or-rng-state-missing" if name == "lr" else "optimizer-state-missing")
+    if at_the_end:
+        return None
+    rows = [torch.cat(each["rows"]).sort().values if each["rows"] else None for each in (a, b)]
+    if rows[0] is not None and rows[1] is not None and distance(rows[0], rows[1], 0) > EXACT:
+        return fails("with other batches than the stopped one had next", "resume-mid-epoch-replays")
+    if not near(a["loss"], b["loss"], EXACT):
+        return Answer(NAME, HELD, f"it goes on at update {step} as the stopped one, but for its random numbers: with "
+                      f"the same parameters and batches the loss was {a['loss']:.6g}, and is {b['loss']:.6g}",
+                      looked_at=1)
+    return None

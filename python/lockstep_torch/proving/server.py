@@ -1,0 +1,115 @@
+"""Starts the ranks of a job as torchrun would, from a process that has torch already: a run then takes as long as its
+steps. It reads a run a line from its standard input, and answers each with a line.
+
+Called by file, with the Python of the job: python server.py"""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import runpy
+import signal
+import socket
+import sys
+import time
+from typing import Any
+
+ENDS_S = 5.0  # the other ranks, when one has failed
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
+def be_rank(rank: int, run: dict[str, Any], port: int) -> None:
+    """Never returns."""
+    os.setpgid(0, 0)
+    code = 1
+    try:
+        os.chdir(run["work"])
+        output = os.open(os.path.join(run["folder"], "output"), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        for number in (1, 2):
+            os.dup2(output, number)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        world_size = str(run["ranks"])
+        os.environ.update(
+            RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=world_size, LOCAL_WORLD_SIZE=world_size, GROUP_RANK="0",
+            GROUP_WORLD_SIZE="1", ROLE_RANK=str(rank), ROLE_WORLD_SIZE=world_size, ROLE_NAME="default",
+            MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), TORCHELASTIC_RESTART_COUNT="0",
+            TORCHELASTIC_MAX_RESTARTS="0", TORCHELASTIC_RUN_ID="none", PWD=run["work"])
+        from lockstep_torch.proving import rank as proved
+        proved.begin(run["plan"])
+        code = program(run)
+    except BaseException:  # noqa: BLE001 as Python's own end
+        sys.excepthook(*sys.exc_info())
+    finally:
+        import atexit
+        atexit._run_exitfuncs()
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        os._exit(code)
+
+
+def program(run: dict[str, Any]) -> int:
+    sys.argv = [run["program"], *run["arguments"]]
+    try:
+        if run["module"]:
+            sys.path.insert(0, run["work"])
+            runpy.run_module(run["program"], run_name="__main__", alter_sys=True)
+        else:
+            sys.path.insert(0, str(pathlib.Path(run["program"]).absolute().parent))
+            runpy.run_path(os.path.abspath(run["program"]), run_name="__main__")
+    except SystemExit as ended:
+        return ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+    return 0
+
+
+def start(run: dict[str, Any]) -> dict[str, Any]:
+    """Until all ranks have ended, one has failed, or the time is over. Nothing of the job is left."""
+    port, ranks = free_port(), {}
+    for rank in range(run["ranks"]):
+        if (pid := os.fork()) == 0:
+            be_rank(rank, run, port)
+        ranks[pid] = rank
+    until = time.monotonic() + run["limit"]
+    left, failed, late = set(ranks), 0, False
+    while left and not late:
+        pid, status = os.waitpid(-1, os.WNOHANG)
+        if pid in left:
+            left.remove(pid)
+            code = os.waitstatus_to_exitcode(status)
+            if code != 0 and failed == 0:
+                failed, until = code, min(until, time.monotonic() + ENDS_S)
+        elif pid == 0:
+            time.sleep(0.005)
+        late = time.monotonic() > until
+    for pid in ranks:
+        try:
+            os.killpg(pid, signal.SIGKILL)  # and what it has started
+        except ProcessLookupError:
+            continue
+    for pid in left:
+        os.waitpid(pid, 0)
+    return {"code": None if late and failed == 0 else failed}
+
+
+def serve() -> None:
+    import torch._dynamo
+    import torch.distributed.optim
+    import torch.nn.parallel
+    import torch.optim.swa_utils
+    import torch.utils.checkpoint
+    import torch.utils.data.distributed
+    torch.set_num_threads(1)
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what is printed on the way is no answer
+    for line in sys.stdin:
+        print(json.dumps(start(json.loads(line))), file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    sys.path[0] = str(pathlib.Path(__file__).parents[2])
+    serve()

@@ -1,0 +1,216 @@
+"""Random numbers that do not depend on how samples are dealt to ranks: dropout drops nothing, BatchNorm goes by its
+running statistics, a sample's own randomness goes by its position, and what a step draws is the same in each row."""
+
+from __future__ import annotations
+
+import functools
+import os
+import random
+import sys
+import zlib
+from typing import Any
+
+import torch
+import torch.utils.data._utils.fetch
+from torch import nn
+
+DROPS = ("dropout", "alpha_dropout", "dropout1d", "dropout2d", "dropout3d", "feature_alpha_dropout")
+DRAWS = ("rand", "randn", "randint", "rand_like", "randn_like", "randint_like", "bernoulli")
+FILLS = ("normal_", "uniform_", "exponential_", "bernoulli_", "random_")
+# Torch's that draw seeds, orders and first weights, and no samples.
+OWN = (os.path.join(os.path.dirname(torch.utils.data.__file__), ""), torch.nn.init.__file__)
+DROPOUT = "dropout drops nothing"
+NORMALIZES = "BatchNorm goes by its running statistics"
+SAMPLES = "a sample's random numbers go by its position in the data set"
+
+
+class Draws:
+    """Where this process draws random numbers, and between which updates."""
+
+    def __init__(self, folder: str) -> None:
+        self.notes: set[str] = set()  # what is neutral
+        self.sites: dict[str, set[int]] = {}  # lines that draw: how many updates had been made
+        self.updates = 0
+        self.folder = folder  # another copy in each run
+        self.neutral: frozenset[str] = frozenset()  # lines whose draws are the same in each row
+        self.neutralizes = False
+
+    def drawn(self, what: str) -> None:
+        self.notes.add(what)
+
+    def draws_at(self) -> str:
+        """The line of the program, or of a library other than torch, that draws."""
+        frame: Any = sys._getframe(2)
+        file = frame.f_code.co_filename
+        site = f"{file.removeprefix(self.folder)}:{frame.f_lineno}"
+        if not file.startswith(OWN):
+            self.sites.setdefault(site, set()).add(self.updates)
+        return site
+
+    def each_step(self) -> list[str]:
+        """Lines that draw between several updates."""
+        return sorted(site for site, updates in self.sites.items() if len(updates) > 1)
+
+    def is_neutral(self, site: str) -> bool:
+        return self.neutralizes and site in self.neutral
+
+
+def fixed(shape: tuple[int, ...], salt: str) -> torch.Generator:
+    return torch.Generator().manual_seed(zlib.crc32(repr((shape, salt)).encode()))
+
+
+def same_rows(like: torch.Tensor, name: str, fill: Any) -> torch.Tensor:
+    """Random along its last dimension only: any other may be the samples'."""
+    shape = tuple(like.shape[-1:]) if like.dim() > 1 else ()
+    row = torch.empty(shape, dtype=like.dtype, device=like.device)
+    fill(row, fixed(shape, name))
+    return row.expand_as(like)
+
+
+def refill(name: str, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
+    """How a row is filled as `name` fills its tensor."""
+    if name.startswith("randint"):
+        numbers = [each for each in arguments if isinstance(each, int)]
+        low, high = [0, *numbers][-2:] if len(numbers) < 2 else numbers[:2]
+        low, high = options.get("low", low), options.get("high", high)
+        return lambda row, dice: ORIGINAL["random_"](row, low, high, generator=dice)
+    if name == "bernoulli":
+        return lambda row, dice: ORIGINAL["bernoulli_"](row, 0.5, generator=dice)
+    return lambda row, dice: ORIGINAL["normal_" if "randn" in name else "uniform_"](row, generator=dice)
+
+
+ORIGINAL = {name: getattr(torch.Tensor, name) for name in FILLS}
+
+
+def wrap_draw(draws: Draws, name: str) -> None:
+    original = getattr(torch, name)
+
+    @functools.wraps(original)
+    def draw(*arguments: Any, **options: Any) -> Any:
+        result = original(*arguments, **options)  # the generator moves on as it would
+        if not draws.is_neutral(draws.draws_at()) or not isinstance(result, torch.Tensor):
+            return result
+        with torch.no_grad():
+            result.copy_(same_rows(result, name, refill(name, arguments, options)))
+        return result
+    setattr(torch, name, draw)
+
+
+def wrap_fill(draws: Draws, name: str) -> None:
+    original = ORIGINAL[name]
+
+    @functools.wraps(original)
+    def fill(tensor: torch.Tensor, *arguments: Any, **options: Any) -> Any:
+        original(tensor, *arguments, **options)
+        if draws.is_neutral(draws.draws_at()):
+            given = {key: value for key, value in options.items() if key != "generator"}
+            row = same_rows(tensor, name, lambda row, dice: original(row, *arguments, **given, generator=dice))
+            with torch.no_grad():
+                tensor.copy_(row)
+        return tensor
+    setattr(torch.Tensor, name, fill)
+
+
+def keep_all(draws: Draws) -> None:
+    """Each dropout returns what it is given."""
+    for name in DROPS:
+        def passes(tensor: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
+            if training and p > 0:
+                draws.drawn(DROPOUT)
+            return tensor
+        setattr(nn.functional, name, passes)
+
+    def dropout(tensor: Any, p: float, train: bool) -> Any:
+        if train and p > 0:
+            draws.drawn(DROPOUT)
+        return tensor
+    torch.dropout = dropout  # type: ignore[assignment]
+    functional: Any = nn.functional
+    original = functional.scaled_dot_product_attention
+
+    def attention(query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0, *more: Any,
+                  **options: Any) -> Any:
+        if dropout_p > 0:
+            draws.drawn(DROPOUT)
+        return original(query, key, value, attn_mask, 0.0, *more, **options)
+    functional.scaled_dot_product_attention = attention
+    for kind in (nn.RNNBase, nn.MultiheadAttention):
+        begin_without(draws, kind)
+
+
+def begin_without(draws: Draws, kind: Any) -> None:
+    original = kind.__init__
+
+    @functools.wraps(original)
+    def begin(self: Any, *arguments: Any, **options: Any) -> None:
+        original(self, *arguments, **options)
+        if self.dropout > 0:
+            draws.drawn(DROPOUT)
+        self.dropout = 0.0
+    kind.__init__ = begin
+
+
+def by_running_statistics(draws: Draws) -> None:
+    functional: Any = nn.functional
+    original = functional.batch_norm
+
+    def batch_norm(tensor: Any, mean: Any, variance: Any, weight: Any = None, bias: Any = None, training: bool = False,
+                   momentum: float = 0.1, eps: float = 1e-5) -> Any:
+        if training:
+            draws.drawn(NORMALIZES)
+        return original(tensor, mean, variance, weight, bias, training and mean is None, momentum, eps)
+    functional.batch_norm = batch_norm
+
+
+def by_position(draws: Draws) -> None:
+    """A loader's samples. Python's and torch's generators are as if the sample had drawn nothing."""
+    fetcher: Any = torch.utils.data._utils.fetch._MapDatasetFetcher
+    original = fetcher.fetch
+
+    class Seeded:
+        def __init__(self, of: Any) -> None:
+            self.of = of
+
+        def __getitem__(self, position: Any) -> Any:
+            before, python = torch.get_rng_state(), random.getstate()
+            seed = zlib.crc32(repr(position).encode())
+            torch.manual_seed(seed)
+            random.seed(seed)
+            begun = torch.get_rng_state(), random.getstate()
+            numpy: Any = sys.modules.get("numpy")
+            arrays = numpy.random.get_state() if numpy else None
+            if numpy:
+                numpy.random.seed(seed)
+            try:
+                return self.of[position]
+            finally:
+                if not torch.equal(begun[0], torch.get_rng_state()) or begun[1] != random.getstate():
+                    draws.drawn(SAMPLES)
+                torch.set_rng_state(before)
+                random.setstate(python)
+                if numpy:
+                    numpy.random.set_state(arrays)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.of, name)
+
+    @functools.wraps(original)
+    def fetch(self: Any, positions: Any) -> Any:
+        if not isinstance(self.dataset, Seeded) and not hasattr(self.dataset, "__getitems__"):
+            self.dataset = Seeded(self.dataset)
+        return original(self, positions)
+    fetcher.fetch = fetch
+
+
+def watch_draws(draws: Draws) -> None:
+    for name in DRAWS:
+        wrap_draw(draws, name)
+    for name in FILLS:
+        wrap_fill(draws, name)
+
+
+def neutralize(draws: Draws, sites: list[str]) -> None:
+    draws.neutral, draws.neutralizes = frozenset(sites), True
+    keep_all(draws)
+    by_running_statistics(draws)
+    by_position(draws)

@@ -1,0 +1,141 @@
+"""`lockstep prove`: what it says of proved.py's ways, what it leaves alone, and what it refuses.
+
+usage: python3 prove_test.py PACKAGE [-v] [Prove.test_NAME ...]      the folder that holds lockstep_torch
+"""
+
+import json
+import pathlib
+import shutil
+import sys
+import tempfile
+import unittest
+
+from package import LOCKSTEP, full_tier, run
+
+HERE = pathlib.Path(__file__).resolve().parent
+DEADLINE_S = 240
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
+
+
+class Prove(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="lockstep test ")
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        shutil.copy(HERE / "proved.py", self.folder)
+
+    def prove(self, *arguments, options=(), launcher=TORCHRUN):
+        return run([*LOCKSTEP, "prove", *options, "--", *launcher, *arguments], DEADLINE_S, folder=self.folder)
+
+    def proved(self, way, *relations, code, options=(), launcher=TORCHRUN):
+        """What is said of each of the relations."""
+        done = self.prove("proved.py", way, options=["--json", "--relations", ",".join(relations), *options],
+                          launcher=launcher)
+        self.assertNotIn("Traceback", done.stderr)
+        self.assertEqual(done.returncode, code, done.stderr + done.stdout)
+        self.assertEqual([file.name for file in self.folder.iterdir()], ["proved.py"])
+        found = json.loads(done.stdout)["relations"]
+        self.assertEqual([one["relation"] for one in found], list(relations))
+        return found[0] if len(found) == 1 else found
+
+    def assert_factor(self, answer, factor, pitfall):
+        self.assertEqual(answer["standing"], "fails")
+        self.assertAlmostEqual(answer["factor"], factor, 4)
+        self.assertEqual((answer["ranks"], answer["pitfalls"]), ([0, 1], [pitfall]))
+
+    def test_a_right_job_holds(self):
+        slope, one = self.proved("right", "slope", "one", code=0)
+        self.assertEqual((slope["standing"], slope["looked_at"]), ("held", 3))
+        self.assertEqual((one["standing"], one["looked_at"]), ("held", 12))
+        self.assertIn("BATCH 6 -> 12", one["says"])
+        self.assertEqual(one["neutral"], ["dropout drops nothing"])
+
+    @full_tier
+    def test_gradients_averaged_by_hand_hold(self):
+        slope, one = self.proved("by-hand", "slope", "one", code=0)
+        self.assertEqual((slope["standing"], one["standing"]), ("held", "held"))
+
+    def test_a_sum_is_as_many_times_too_long_as_there_are_ranks(self):
+        slope, one = self.proved("sum", "slope", "one", code=1)
+        self.assert_factor(slope, 2, "sum-not-mean")
+        self.assert_factor(one, 2, "sum-not-mean")
+        self.assertEqual((slope["step"], one["step"]), (1, 0))
+
+    @full_tier
+    def test_a_mean_taken_twice_is_half_as_long(self):
+        slope, one = self.proved("twice", "slope", "one", code=1)
+        self.assert_factor(slope, 0.5, "double-average")
+        self.assert_factor(one, 0.5, "double-average")
+
+    @full_tier
+    def test_a_loss_that_is_divided_before_its_gradients_are_summed_is_right(self):
+        slope, one = self.proved("divided", "slope", "one", code=0)
+        self.assertEqual((slope["standing"], one["standing"]), ("held", "held"))
+        self.assertIn("times 2, the number of ranks", slope["says"])
+        self.assertEqual(self.proved("divided", "slope", code=3)["standing"], "cannot be told")
+
+    def test_a_bypassed_wrapper_leaves_each_rank_its_own_gradient(self):
+        answer = self.proved("bypasses", "slope", code=1)
+        self.assertEqual((answer["standing"], answer["ranks"]), ("fails", [0, 1]))
+        self.assertIn("each by that of its own loss", answer["says"])
+        self.assertIn("forward-bypasses-wrapper", answer["pitfalls"])
+
+    @full_tier
+    def test_weights_by_a_ranks_own_counts_are_not_those_of_one_process(self):
+        slope, one = self.proved("kinds-weigh", "slope", "one", code=1)
+        self.assertEqual((slope["standing"], one["standing"], one["step"]), ("held", "fails", 0))
+        self.assertIn("mean-of-local-means", one["pitfalls"])
+
+    @full_tier
+    def test_what_is_constant_in_the_loss_is_constant_in_its_slope(self):
+        self.assertEqual(self.proved("straight-through", "slope", code=0)["standing"], "held")
+        self.assertEqual(self.proved("own-target", "slope", code=0)["standing"], "held")
+
+    @full_tier
+    def test_a_backward_of_the_programs_own_is_not_judged(self):
+        answer = self.proved("own-backward", "slope", code=3)
+        self.assertEqual(answer["standing"], "cannot be told")
+        self.assertIn("the backward of Rounds", answer["says"])
+
+    @full_tier
+    def test_a_job_that_never_does_the_same_is_not_judged(self):
+        answer = self.proved("unseeded", "slope", code=3)
+        self.assertIn("does not do the same twice", answer["says"])
+
+    def test_a_resumed_job_goes_on_or_what_it_lost_is_named(self):
+        steps = ["--steps", "18"]  # a pass has 8
+        self.assertEqual(self.proved("resume", "restart", options=steps, code=0)["standing"], "held")
+        lost = self.proved("resume-without-optimizer", "restart", options=steps, code=1)
+        self.assertEqual((lost["standing"], lost["step"]), ("fails", 16))
+        self.assertIn("optimizer-state-missing", lost["pitfalls"])
+        rate = self.proved("resume-at-first-rate", "restart", options=steps, code=1)
+        self.assertEqual((rate["standing"], rate["step"]), ("fails", 16))
+        self.assertIn("another lr", rate["says"])
+
+    @full_tier
+    def test_a_job_that_begins_anew_cannot_be_told(self):
+        self.assertIn("begins anew", self.proved("right", "restart", code=3)["says"])
+
+    def test_what_is_wrong_with_a_command_is_said(self):
+        done = self.prove("proved.py", "right", options=["--relations", "swing"])
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("no relation 'swing'; there are slope, one, restart", done.stderr)
+        done = self.prove("missing.py")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("the job itself fails", done.stderr)
+        self.assertNotIn("Traceback", done.stderr)
+        (self.folder / "raises.py").write_text("import torch\nraise ValueError('of its own')\n")
+        done = self.prove("raises.py")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("ValueError: of its own (raises.py:2)", done.stderr)
+
+    @full_tier
+    def test_ranks_that_another_launcher_starts(self):
+        launcher = [sys.executable, HERE / "start.py", "2"]
+        slope, one = self.proved("bypasses", "slope", "one", launcher=launcher, code=1)
+        self.assertIn("each by that of its own loss", slope["says"])
+        self.assertIn("starts its ranks itself", one["says"])
+
+
+if __name__ == "__main__":
+    unittest.main()

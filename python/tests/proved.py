@@ -1,0 +1,101 @@
+"""A job for prove_test.py: proved.py WAY. Two ranks sort points; each WAY is right or wrong in a way of its own."""
+
+import os
+import pathlib
+import sys
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.functional import cross_entropy, mse_loss
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data.distributed import DistributedSampler
+
+WAY = sys.argv[1]
+BATCH = 6
+SAVED = pathlib.Path("saved.pt")
+
+
+class Rounds(torch.autograd.Function):
+    @staticmethod
+    def forward(_context, values):
+        return values.round()
+
+    @staticmethod
+    def backward(_context, gradient):
+        return gradient
+
+
+def average(model, by):
+    for one in model.parameters():
+        dist.all_reduce(one.grad)
+        one.grad /= by
+
+
+def loss_of(model, net, points, kinds):
+    if WAY == "bypasses":
+        return cross_entropy(net(points), kinds)
+    if WAY == "straight-through":
+        values = model(points)
+        return mse_loss(values + (values.round() - values).detach(), nn.functional.one_hot(kinds, 3).to(values))
+    if WAY == "own-backward":
+        return mse_loss(Rounds.apply(model(points)), nn.functional.one_hot(kinds, 3).to(points))
+    if WAY == "own-target":
+        with torch.no_grad():
+            target = net(points.flip(1)).softmax(1)
+        return cross_entropy(model(points), target) + cross_entropy(model(points), kinds)
+    if WAY == "kinds-weigh":  # each rank by its own counts
+        weights = 1 / (1 + kinds.bincount(minlength=3).to(points))
+        return cross_entropy(model(points), kinds, weight=weights)
+    loss = cross_entropy(model(points), kinds)
+    return loss / dist.get_world_size() if WAY == "divided" else loss
+
+
+def main():
+    dist.init_process_group("gloo")
+    rank, world = dist.get_rank(), dist.get_world_size()
+    dice = torch.Generator().manual_seed(1)
+    points = torch.randn(96, 5, generator=dice)
+    data = TensorDataset(points, points[:, :3].argmax(1))
+    sampler = DistributedSampler(data, seed=3)
+    loader = DataLoader(data, BATCH, sampler=sampler)
+    torch.manual_seed(4)
+    net = nn.Sequential(nn.Linear(5, 8), nn.ReLU(), nn.Dropout(0.2), nn.Linear(8, 3))
+    by_hand = WAY in ("by-hand", "sum", "twice", "divided")
+    model = net if by_hand or world == 1 else DistributedDataParallel(net)
+    optimizer = torch.optim.Adam(net.parameters(), lr=0.01)
+    schedule = torch.optim.lr_scheduler.StepLR(optimizer, 2)
+    first = 0
+    if SAVED.exists() and WAY.startswith("resume"):
+        saved = torch.load(SAVED)
+        net.load_state_dict(saved["net"])
+        if WAY != "resume-without-optimizer":
+            optimizer.load_state_dict(saved["optimizer"])
+        schedule.load_state_dict(saved["schedule"])
+        if WAY == "resume-at-first-rate":
+            optimizer.param_groups[0]["lr"] = 0.01
+        first = saved["pass"]
+    for number in range(first, 4):
+        sampler.set_epoch(number)
+        for points, kinds in loader:
+            noise = torch.randn(points.shape) if WAY == "unseeded" else 0
+            if WAY == "unseeded":
+                noise = noise * int.from_bytes(os.urandom(1), "big")
+            optimizer.zero_grad()
+            loss = loss_of(model, net, points + noise, kinds)
+            loss.backward()
+            if by_hand:
+                average(net, {"by-hand": world, "sum": 1, "twice": world * world, "divided": 1}[WAY])
+            nn.utils.clip_grad_norm_(net.parameters(), 0.5)
+            optimizer.step()
+        schedule.step()
+        if rank == 0 and WAY.startswith("resume"):
+            torch.save({"net": net.state_dict(), "optimizer": optimizer.state_dict(), "schedule": schedule.state_dict(),
+                        "pass": number + 1}, SAVED)
+        dist.barrier()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
