@@ -103,18 +103,22 @@ class Prove(unittest.TestCase):
         self.assertIn("does not do the same twice", answer["says"])
 
     def test_a_resumed_job_goes_on_or_what_it_lost_is_named(self):
-        steps = ["--steps", "18"]  # a pass has 8
-        self.assertEqual(self.proved("resume", "restart", options=steps, code=0)["standing"], "held")
-        lost = self.proved("resume-without-optimizer", "restart", options=steps, code=1)
-        self.assertEqual((lost["standing"], lost["step"]), ("fails", 16))
+        held = self.proved("resume", "restart", code=0)
+        self.assertEqual(held["standing"], "held")
+        self.assertIn("at update 8 as the stopped one, but for its random numbers", held["says"])  # a pass has 8
+        lost = self.proved("resume-without-optimizer", "restart", code=1)
+        self.assertEqual((lost["standing"], lost["step"]), ("fails", 8))
         self.assertIn("optimizer-state-missing", lost["pitfalls"])
-        rate = self.proved("resume-at-first-rate", "restart", options=steps, code=1)
-        self.assertEqual((rate["standing"], rate["step"]), ("fails", 16))
-        self.assertIn("another lr", rate["says"])
+        rate = self.proved("resume-at-another-rate", "restart", code=1)
+        self.assertEqual((rate["standing"], rate["step"]), ("fails", 8))
+        self.assertIn("another lr of the optimizer's group 0: 0.01 before, 0.02 now", rate["says"])
+        names = self.proved("resume-other-names", "restart", code=1)
+        self.assertEqual((names["standing"], names["pitfalls"]), ("fails", ["module-prefix"]))
 
     @full_tier
     def test_a_job_that_begins_anew_cannot_be_told(self):
-        self.assertIn("begins anew", self.proved("right", "restart", code=3)["says"])
+        self.assertIn("it saves nothing", self.proved("right", "restart", code=3)["says"])
+        self.assertIn("begins anew, and reads nothing", self.proved("saves", "restart", code=3)["says"])
 
     def test_what_is_wrong_with_a_command_is_said(self):
         done = self.prove("proved.py", "right", options=["--relations", "swing"])

@@ -69,12 +69,15 @@ def main():
     first = 0
     if SAVED.exists() and WAY.startswith("resume"):
         saved = torch.load(SAVED)
-        net.load_state_dict(saved["net"])
+        if WAY == "resume-other-names":
+            net.load_state_dict({f"module.{name}": value for name, value in saved["net"].items()}, strict=False)
+        else:
+            net.load_state_dict(saved["net"])
         if WAY != "resume-without-optimizer":
             optimizer.load_state_dict(saved["optimizer"])
         schedule.load_state_dict(saved["schedule"])
-        if WAY == "resume-at-first-rate":
-            optimizer.param_groups[0]["lr"] = 0.01
+        if WAY == "resume-at-another-rate":
+            optimizer.param_groups[0]["lr"] = 0.02
         first = saved["pass"]
     for number in range(first, 4):
         sampler.set_epoch(number)
@@ -90,7 +93,7 @@ def main():
             nn.utils.clip_grad_norm_(net.parameters(), 0.5)
             optimizer.step()
         schedule.step()
-        if rank == 0 and WAY.startswith("resume"):
+        if rank == 0 and WAY.startswith(("resume", "saves")):
             torch.save({"net": net.state_dict(), "optimizer": optimizer.state_dict(), "schedule": schedule.state_dict(),
                         "pass": number + 1}, SAVED)
         dist.barrier()

@@ -12,6 +12,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from lockstep_torch import looking
+from lockstep_torch.proving.saving import READ, WRITE
 from lockstep_torch.proving.steps import Steps, weights
 
 MOST_BYTES = 1 << 29  # of batches that are kept
@@ -104,7 +105,7 @@ class Batches:
             self.steps.given.append(key[0])
             written = io.BytesIO()
             if self.bytes < MOST_BYTES and not self.of_ranks:
-                torch.save(batch, written)
+                WRITE(batch, written)
                 self.bytes += written.tell()
                 kept.append(written.getvalue())
             yield batch
@@ -112,7 +113,7 @@ class Batches:
     def joined(self, loader: int, parts: list[Any]) -> Iterator[Any]:
         for batches in zip(*parts, strict=False):
             self.steps.given.append(loader)
-            yield join([torch.load(io.BytesIO(one), weights_only=False) for one in batches])
+            yield join([READ(io.BytesIO(one), weights_only=False) for one in batches])
 
     def of_training(self) -> dict[tuple[int, int], list[bytes]]:
         return {key: kept for key, kept in self.kept.items() if key[0] in self.steps.trained}

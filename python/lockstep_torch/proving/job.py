@@ -175,7 +175,7 @@ class Job:
         self.command, self.source = command, source
         self.most_steps, self.world_size, self.limit = most_steps, world_size, limit
         self.runs = 0
-        self.wide = True
+        self.wide, self.cpu = True, False
         self.said: Any = lambda _text: None
         self.program = of_torchrun(command)
         self.counts = self.program is not None or any(COUNT.match(word) for word in command)
@@ -212,7 +212,7 @@ class Job:
             words, _changes = scaled(words, work, self.world_size, batch)
         words = [self.here(word, work) for word in words]
         whole = {"folder": str(folder), "steps": self.most_steps, "ranks": self.world_size, "wide": self.wide,
-                 "still": None, "tilt": None, "force": None, "batches": None} | plan
+                 "cpu": self.cpu, "still": None, "tilt": None, "force": None, "batches": None, "saves": False} | plan
         file = folder / "plan.json"
         file.write_text(json.dumps(whole))
         began = time.monotonic()

@@ -20,6 +20,7 @@ from lockstep_torch.proving.relations import (
     dot,
     factor_text,
     fails,
+    first_apart,
     line_of,
     near,
     norm,
@@ -144,6 +145,10 @@ def prove(job: Job, plain: Run, names: tuple[str, ...]) -> Answer:
     tried = attempts(job, two, sites, names)
     best = max(tried, key=Tried.rank)
     answer = judged(best, tried, two.ranks)
+    if (step := first_apart(two.ranks)) is not None and not (answer.standing == FAILS and (answer.step or 0) < step):
+        answer = fails(answer, "the ranks hold different parameters, and one process has one model",
+                       list(range(job.world_size)), ["no-initial-broadcast" if step == 0 else "replicas-diverged"])
+        answer.step, answer.line, answer.factor, answer.tensor = step, line_of(two.ranks, step), None, None
     if answer.standing == HELD and (step := all_same_rows(plain.ranks)) is not None:
         answer = fails(answer, "each rank is given the same rows, which count as many times as there are ranks",
                        list(range(job.world_size)), ["no-sharding", "shares-of-data-overlap"])

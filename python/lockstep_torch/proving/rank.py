@@ -18,6 +18,8 @@ import torch.distributed as dist
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from lockstep_torch.proving.batches import Batches, watch_rows
+from lockstep_torch.proving.cpu import on_cpu
+from lockstep_torch.proving.saving import READ, WRITE, Files
 from lockstep_torch.proving.steps import Steps, copied, digest_of, numbers_of, parameters_of
 from lockstep_torch.proving.still import Draws, neutralize, watch_draws
 from lockstep_torch.proving.tilt import Tilt
@@ -38,7 +40,7 @@ def file_of(folder: pathlib.Path, rank: int) -> pathlib.Path:
 
 
 def read(folder: pathlib.Path, rank: int) -> dict[str, Any]:
-    found: dict[str, Any] = torch.load(file_of(folder, rank), weights_only=False)
+    found: dict[str, Any] = READ(file_of(folder, rank), weights_only=False)
     return found
 
 
@@ -46,9 +48,11 @@ class Proved:
     def __init__(self, plan: dict[str, Any]) -> None:
         self.plan, self.folder = plan, pathlib.Path(plan["folder"])
         here = os.path.join(os.getcwd(), "")
-        self.draws, self.tilt = Draws(here), Tilt()
-        self.steps = Steps(self.tilt, plan["steps"], self.enough, here)
+        self.draws, self.tilt = Draws(here), Tilt(here)
+        self.steps = Steps(self.tilt, plan["steps"], self.enough)
         self.batches = Batches(self.steps)
+        self.files = Files(self.steps, plan["saves"], self.folder)
+        self.steps.has_enough = self.files.has_enough
         self.error = ""
         self.written = self.has_enough = False
         self.read = False
@@ -58,6 +62,8 @@ class Proved:
         torch.manual_seed(rank_and_world_size()[0])
         if self.plan["wide"]:
             widen()
+        if self.plan["cpu"]:
+            on_cpu()
         watch_draws(self.draws)
         if self.plan["still"] is not None:
             neutralize(self.draws, self.plan["still"])
@@ -68,6 +74,7 @@ class Proved:
         register_optimizer_step_pre_hook(self.update_begins)
         self.steps.install()
         self.batches.install()
+        self.files.install()
         watch_rows(self.steps)
         if self.plan["batches"]:
             self.batches.of_ranks = [read(pathlib.Path(self.plan["batches"]), rank)["batches"]
@@ -91,7 +98,7 @@ class Proved:
         rank = rank_and_world_size()[0]
         if self.plan["tilt"]:
             plain = read(pathlib.Path(self.plan["tilt"]["plain"]), rank)
-            probes = torch.load(pathlib.Path(self.plan["tilt"]["probes"]), weights_only=False)
+            probes = READ(pathlib.Path(self.plan["tilt"]["probes"]), weights_only=False)
             self.tilt.probes, self.tilt.kept = probes[rank], plain["detached"]
             self.steps.forced = plain["updates"]
         if self.plan["force"]:
@@ -110,11 +117,12 @@ class Proved:
                            "options": [numbers_of(group) for group in each.param_groups]} for each in its.optimizers],
                  "names": [[its.names.get(id(one), f"parameter {place}")
                             for place, one in enumerate(parameters_of(each))] for each in its.optimizers],
-                 "functions": sorted(its.functions), "notes": sorted(its.notes),
+                 "functions": sorted(its.functions), "constant": sorted(self.tilt.constant), "notes": sorted(its.notes),
                  "neutral": sorted(self.draws.notes), "sites": self.draws.each_step(),
                  "detached": self.tilt.windows if not self.plan["tilt"] else [],
-                 "batches": self.batches.of_training(), "given": self.batches.used}
-        torch.save(found, file.with_suffix(".part"))
+                 "batches": self.batches.of_training(), "given": self.batches.used,
+                 "saved": self.files.saved, "loaded": self.files.loaded}
+        WRITE(found, file.with_suffix(".part"))
         file.with_suffix(".part").rename(file)
 
     def enough(self, error: str) -> None:

@@ -139,6 +139,12 @@ def same_before(of_all: list[tuple[int, Round]]) -> bool:
                for a, b in zip(mine["before"], first["before"], strict=True))
 
 
+def first_apart(ranks: Ranks) -> int | None:
+    """The update before which the ranks hold different parameters."""
+    steps = [each[0][0] for of_all in rounds_of_all(ranks).values() for each in of_all if not same_before(each)]
+    return min(steps, default=None)
+
+
 def equal_again(ranks: Ranks) -> int | None:
     """The update before which all ranks hold the same parameters, after one before which they did not."""
     for of_all in rounds_of_all(ranks).values():

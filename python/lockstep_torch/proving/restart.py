@@ -6,26 +6,36 @@ from typing import Any
 
 import torch
 
-from lockstep_torch.proving.job import Job, Run
+from lockstep_torch.proving.job import Job
 from lockstep_torch.proving.relations import EXACT, FAILS, HELD, ROUNDING, Answer, distance, near, untold
 
 NAME = "restart"
+FAR = 1 << 30  # updates
 
 
 def same(a: Any, b: Any) -> bool:
     return len(a) == len(b) and all(distance(x, y, 0) <= ROUNDING for x, y in zip(a, b, strict=True))
 
 
-def held_at(rank: dict[str, Any], optimizer: int) -> list[dict[str, Any]]:
-    """What the optimizer held before each of its updates, and after the last."""
-    return [update for update in rank["updates"] if update["optimizer"] == optimizer] + [rank["last"][optimizer]]
+def held_at(rank: dict[str, Any], optimizer: int) -> list[tuple[int, dict[str, Any]]]:
+    """What the optimizer held before each of its updates, with its number, and after the last."""
+    own = [update for update in rank["updates"] if update["optimizer"] == optimizer]
+    numbered = [(step, update) for step, update in enumerate(own) if update["before"]]
+    return [*numbered, (len(own), rank["last"][optimizer])]
 
 
-def prove(job: Job, plain: Run) -> Answer:
-    again = job.run("started again where the first run was stopped", again=plain.folder)
+def prove(job: Job) -> Answer:
+    first = job.run("until it has saved something", saves=True, steps=FAR)
+    if first.error:
+        return untold(NAME, first.error)
+    saved = {name for rank in first.ranks for name in rank["saved"]}
+    if not saved:
+        return untold(NAME, f"it saves nothing in the first {len(first.ranks[0]['updates'])} updates")
+    again = job.run("started again where it was stopped", again=first.folder, steps=1)
     if again.error:
         return untold(NAME, f"it fails when it is started again: {again.error}")
-    answers = [compared(a, b) for a, b in zip(plain.ranks, again.ranks, strict=False)]
+    reads = any(saved & set(rank["loaded"]) for rank in again.ranks)
+    answers = [compared(a, b, reads) for a, b in zip(first.ranks, again.ranks, strict=False)]
     failing = [(rank, each) for rank, each in enumerate(answers) if each.standing == FAILS]
     if not failing:
         return answers[0]
@@ -34,21 +44,26 @@ def prove(job: Job, plain: Run) -> Answer:
     return answer
 
 
-def compared(before: dict[str, Any], after: dict[str, Any]) -> Answer:
+def compared(before: dict[str, Any], after: dict[str, Any], reads: bool) -> Answer:
     """On one rank."""
     for optimizer in range(min(len(before["names"]), len(after["names"]))):
         own = [update for update in after["updates"] if update["optimizer"] == optimizer]
         held = held_at(before, optimizer)
         if not own:
             continue
-        begins = [step for step, each in enumerate(held) if same(each["before"], own[0]["before"])]
+        begins = [(step, each) for step, each in held if same(each["before"], own[0]["before"])]
+        if not begins and not reads:
+            return untold(NAME, "it begins anew, and reads nothing of what was saved")
         if not begins:
-            return Answer(NAME, FAILS, "it goes on with parameters that the stopped one never held",
+            return Answer(NAME, FAILS, "it reads what was saved, and goes on with parameters that the stopped one did "
+                          "not hold before any of its last updates", pitfalls=["module-prefix"])
+        step, there = begins[-1]
+        if step == 0 and reads:
+            return Answer(NAME, FAILS, "it reads what was saved, and goes on with the parameters of its start", step=0,
                           pitfalls=["module-prefix"])
-        if begins == [0]:
-            return untold(NAME, f"it begins anew: the first {len(held) - 1} updates left no checkpoint that it reads "
-                          "(--steps)")
-        if answer := differs(held[begins[-1]], own[0], begins[-1], begins[-1] == len(held) - 1):
+        if step == 0:
+            return untold(NAME, "it begins anew, and reads nothing of what was saved")
+        if answer := differs(there, own[0], step, step == held[-1][0]):
             return answer
     return Answer(NAME, HELD, "it goes on with the parameters, the optimizer's state and options, and the batches of "
                   "the stopped one", looked_at=1)

@@ -201,6 +201,8 @@ def whole(answers: list[Answer], ranks: Ranks, number: int) -> Answer:
     answer.looked_at = len(told)
     if not failing:
         answer.step = answer.factor = answer.line = None
+        answer.neutral = [f"what is detached at {line} stays as it was"
+                          for line in sorted({line for rank in ranks for line in rank["constant"]})]
         answer.says = f"at {len(told)} updates, to {max(each.error for each in told):.1g} of it"
         return answer
     answer.says += f"; at {len(failing)} of {number} updates that were looked at"

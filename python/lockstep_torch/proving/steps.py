@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-import sys
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -12,13 +12,13 @@ from torch.distributed import distributed_c10d
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from lockstep_torch.proving.tilt import DETACH, Tilt
+from lockstep_torch.proving.tilt import DETACH, Tilt, line_in
 
 RANDN = torch.randn
 CHUNK = 4096
 MOST_IN_A_GRAPH = 50_000  # nodes that are looked at
 MOST_BYTES = 2 << 30  # of parameters and gradients, in all updates of a rank
-OTHERS = 8  # times as many updates of an optimizer without a call of other ranks
+ALONE = 1000  # times as many updates without a call to other ranks, before a rank ends
 
 
 def parameters_of(optimizer: Any) -> list[torch.Tensor]:
@@ -97,11 +97,14 @@ def digest_of(optimizer: Any) -> list[dict[str, float]]:
 class Steps:
     """Counts updates of all optimizers from 0. `ends` is called when there are enough."""
 
-    def __init__(self, tilt: Tilt, most: int, ends: Any, folder: str) -> None:
-        self.tilt, self.most, self.ends, self.folder = tilt, most, ends, folder
+    def __init__(self, tilt: Tilt, most: int, ends: Any) -> None:
+        self.tilt, self.most, self.ends, self.folder = tilt, most, ends, tilt.folder
         self.updates: list[dict[str, Any]] = []
         self.optimizers: list[Any] = []
-        self.made: list[int] = []  # updates of each
+        self.has_enough: Callable[[], bool] = lambda: False
+        self.made: list[int] = []  # updates of each, behind a call to other ranks
+        self.alone: list[int] = []  # the others
+        self.is_left_out = False  # the update that is made, since there are enough such alone
         self.depth = 0  # a step may call another optimizer's
         self.loss, self.backwards, self.joined = 0.0, 0, False
         self.rows: list[torch.Tensor] = []
@@ -121,8 +124,14 @@ class Steps:
         if not any(each is optimizer for each in self.optimizers):
             self.optimizers.append(optimizer)
             self.made.append(0)
+            self.alone.append(0)
         parameters = parameters_of(optimizer)
         place = next(place for place, each in enumerate(self.optimizers) if each is optimizer)
+        (self.made if self.joined else self.alone)[place] += 1
+        self.is_left_out = not self.joined and self.alone[place] > self.most
+        if self.is_left_out:
+            self.forget()
+            return
         self.tilt.end(len(self.updates))
         self.bytes += sum(2 * one.numel() * one.element_size() for one in parameters)
         if self.bytes > MOST_BYTES:
@@ -133,26 +142,18 @@ class Steps:
             "before": [copied(one) for one in parameters], "gradients": [copied(one.grad) for one in parameters],
             "unclipped": [self.before_clip.get(id(one), copied(one.grad)) for one in parameters],
             "options": [numbers_of(group) for group in optimizer.param_groups], "digest": digest_of(optimizer),
-            "line": self.line(), "sharded": any(hasattr(one, "to_local") for one in parameters), "joined": self.joined,
+            "line": line_in(self.folder), "sharded": any(hasattr(one, "to_local") for one in parameters),
             "hooked": any(one._backward_hooks or getattr(one, "_post_accumulate_grad_hooks", None)
                           for one in parameters)})
+        self.trained.update(self.given if self.backwards else ())
+        self.given = []
         self.forget()
         self.force(parameters)
-
-    def line(self) -> str | None:
-        """The program's, in the working folder."""
-        frame: Any = sys._getframe(2)
-        while frame is not None:
-            if (file := frame.f_code.co_filename).startswith(self.folder):
-                return f"{file.removeprefix(self.folder)}:{frame.f_lineno}"
-            frame = frame.f_back
-        return None
 
     def forget(self) -> None:
         self.loss, self.backwards, self.joined, self.rows = 0.0, 0, False, []
         self.before_clip.clear()
-        self.trained.update(self.given if self.updates[-1]["backwards"] else ())
-        self.given = []
+        self.tilt.forget()
 
     def force(self, parameters: list[torch.Tensor]) -> None:
         """Another run's parameters and gradients, so that this update is its, too, and the next step begins there."""
@@ -179,15 +180,14 @@ class Steps:
         self.depth -= 1
         if self.depth > 0:
             return
-        update = self.updates[-1]
-        update["closure"] = self.backwards > 0
-        place = update["optimizer"]
-        self.made[place] += 1 if update["joined"] else 0
-        self.tilt.begin(len(self.updates), self.optimizers, parameters_of)
-        if self.made[place] >= self.most or len(self.updates) >= OTHERS * self.most:
+        if not self.is_left_out:
+            self.updates[-1]["closure"] = self.backwards > 0
+            self.tilt.begin(len(self.updates), self.optimizers, parameters_of)
+        if max(self.made) >= self.most or self.has_enough() or sum(self.alone) >= ALONE * self.most:
             self.ends("")
 
     def backward(self, outputs: Any, gradients: Any = None) -> None:
+        self.tilt.used()
         self.loss += value_of(outputs, gradients)
         self.backwards += 1
         self.functions |= own_functions(outputs)

@@ -48,8 +48,8 @@ class Draws:
         return site
 
     def each_step(self) -> list[str]:
-        """Lines that draw between several updates."""
-        return sorted(site for site, updates in self.sites.items() if len(updates) > 1)
+        """Lines that draw before two updates in a row."""
+        return sorted(site for site, updates in self.sites.items() if any(number + 1 in updates for number in updates))
 
     def is_neutral(self, site: str) -> bool:
         return self.neutralizes and site in self.neutral

@@ -5,6 +5,7 @@ the parameters before the move, and `detach` gives what it gave in the run that 
 from __future__ import annotations
 
 import functools
+import sys
 from typing import Any
 
 import torch
@@ -14,11 +15,24 @@ DETACH = torch.Tensor.detach
 SET_GRAD: Any = torch._C._set_grad_enabled
 
 
+def line_in(folder: str) -> str | None:
+    """The program's, in its working folder."""
+    frame: Any = sys._getframe(2)
+    while frame is not None:
+        if (file := frame.f_code.co_filename).startswith(folder):
+            return f"{file.removeprefix(folder)}:{frame.f_lineno}"
+        frame = frame.f_back
+    return None
+
+
 class Tilt:
     """`probes`: of each, the numbers of the first update and of the update before which it begins, and for each
     optimizer by number its parameters' directions."""
 
-    def __init__(self) -> None:
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+        self.lines: set[str] = set()  # that detached something since the last update
+        self.constant: set[str] = set()  # those before a backward
         self.size = 0.0
         self.probes: list[dict[str, Any]] = []
         self.moved: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = []  # parameters, as they were, where to
@@ -71,6 +85,8 @@ class Tilt:
         own = DETACH(tensor)
         if not tensor.requires_grad:
             return own
+        if (line := line_in(self.folder)) is not None:
+            self.lines.add(line)
         if self.moved:
             window = self.kept[self.until] if self.until < len(self.kept) else []
             place, self.place = self.place, self.place + 1
@@ -80,6 +96,13 @@ class Tilt:
         if not self.probes:
             self.windows[-1].append(own.cpu().clone() if self.numbers < MOST_DETACHED else None)
         return own
+
+    def used(self) -> None:
+        """A backward begins."""
+        self.constant |= self.lines
+
+    def forget(self) -> None:
+        self.lines.clear()
 
     def install(self) -> None:
         @functools.wraps(DETACH)

@@ -1,0 +1,67 @@
+"""Which files a program saves and loads, and when a job that has saved one is to stop."""
+
+from __future__ import annotations
+
+import functools
+import os
+import pathlib
+import time
+from typing import Any
+
+import torch
+
+from lockstep_torch.proving.steps import Steps
+
+BEYOND = 3  # updates that are made behind the first checkpoint
+KEPT = 24  # the last updates, whose parameters are remembered
+WAITS_S = 20.0  # for a checkpoint
+WRITE, READ = torch.save, torch.load  # for files of our own
+
+
+def path_of(file: Any) -> str:
+    """In the working folder, or empty."""
+    try:
+        path = os.path.abspath(os.fspath(file))
+    except TypeError:
+        path = os.path.abspath(getattr(file, "name", "")) if isinstance(getattr(file, "name", ""), str) else ""
+    return os.path.relpath(path) if path.startswith(os.path.join(os.getcwd(), "")) else ""
+
+
+class Files:
+    def __init__(self, steps: Steps, stops: bool, folder: pathlib.Path) -> None:
+        self.steps, self.stops = steps, stops
+        self.stop_at = folder / "stop_at"  # a rank that saves tells the others the update
+        self.saved: list[str] = []
+        self.loaded: list[str] = []
+        self.began = time.monotonic()
+
+    def has_enough(self) -> bool:
+        made = max(self.steps.made, default=0)
+        if not self.stops:
+            return False
+        for update in self.steps.updates[:-KEPT]:
+            update.update(before=[], gradients=[], unclipped=[])
+        if self.stop_at.exists():
+            return made >= int(self.stop_at.read_text())
+        return time.monotonic() - self.began > WAITS_S
+
+    def install(self) -> None:
+        torch_: Any = torch
+        save, load = torch_.save, torch_.load
+
+        @functools.wraps(save)
+        def saves(what: Any, file: Any, *more: Any, **options: Any) -> Any:
+            result = save(what, file, *more, **options)
+            if self.steps.updates and (path := path_of(file)):
+                self.saved.append(path)
+                if self.stops and not self.stop_at.exists():
+                    part = self.stop_at.with_suffix(f".{os.getpid()}")
+                    part.write_text(str(max(self.steps.made) + BEYOND))
+                    part.rename(self.stop_at)
+            return result
+
+        @functools.wraps(load)
+        def loads(file: Any, *more: Any, **options: Any) -> Any:
+            self.loaded.append(path_of(file))
+            return load(file, *more, **options)
+        torch_.save, torch_.load = saves, loads
