@@ -176,12 +176,22 @@ class Steps:
                 else:
                     parameter.grad.data.copy_(gradient)
 
+    def force_on(self, parameters: list[torch.Tensor]) -> None:
+        """What the other run goes on with: it may have moved by other options."""
+        number = len(self.updates) - 1
+        after = (self.forced or [])[number + 1:]
+        other = next((each for each in after if each["optimizer"] == self.updates[number]["optimizer"]), None)
+        if other is not None and [one.shape for one in parameters] == [one.shape for one in other["before"]]:
+            for parameter, value in zip(parameters, other["before"], strict=True):
+                parameter.data.copy_(value)
+
     def ended(self, optimizer: Any, _arguments: Any, _options: Any) -> None:
         self.depth -= 1
         if self.depth > 0:
             return
         if not self.is_left_out:
             self.updates[-1]["closure"] = self.backwards > 0
+            self.force_on(parameters_of(optimizer))
             self.tilt.begin(len(self.updates), self.optimizers, parameters_of)
         if max(self.made) >= self.most or self.has_enough() or sum(self.alone) >= ALONE * self.most:
             self.ends("")
