@@ -23,7 +23,7 @@ import lockstep_torch
 from lockstep_torch import places, watching
 from lockstep_torch.saying import say
 
-OK, FINDING, USAGE, COULD_NOT_RUN, DEADLINE = 0, 1, 2, 3, 124
+OK, FINDING, USAGE, COULD_NOT_RUN, DEADLINE, INTERRUPTED = 0, 1, 2, 3, 124, 130
 PACKAGE = pathlib.Path(__file__).parent
 MOST_STEPS = 2**31 - 1
 AUTOLOAD = "TORCH_DEVICE_BACKEND_AUTOLOAD"
@@ -190,6 +190,9 @@ def prove(options: argparse.Namespace) -> int:
     except Wrong as wrong:
         say(f"lockstep: {wrong}")
         return USAGE
+    except KeyboardInterrupt:
+        say("lockstep: interrupted; nothing of the job is left")
+        return INTERRUPTED
     tell(command.json_of(found) if options.json else command.text_of(found))
     return command.code_of(found)
 

@@ -105,9 +105,8 @@ class Prove(unittest.TestCase):
     def test_a_resumed_job_goes_on_or_what_it_lost_is_named(self):
         held = self.proved("resume", "restart", code=0)
         self.assertEqual(held["standing"], "held")
-        self.assertIn("at update 8 as the stopped one, but for its random numbers", held["says"])  # a pass has 8
         lost = self.proved("resume-without-optimizer", "restart", code=1)
-        self.assertEqual((lost["standing"], lost["step"]), ("fails", 8))
+        self.assertEqual((lost["standing"], lost["step"]), ("fails", 8))  # a pass has 8 updates
         self.assertIn("optimizer-state-missing", lost["pitfalls"])
         rate = self.proved("resume-at-another-rate", "restart", code=1)
         self.assertEqual((rate["standing"], rate["step"]), ("fails", 8))
@@ -132,6 +131,38 @@ class Prove(unittest.TestCase):
         done = self.prove("raises.py")
         self.assertEqual(done.returncode, 2)
         self.assertIn("ValueError: of its own (raises.py:2)", done.stderr)
+
+    def test_the_users_files_stay_as_they_are(self):
+        """Also where the program is named by its whole path, is a link, or has a number for its batch size."""
+        source = (self.folder / "proved.py").read_text().replace("DataLoader(data, BATCH,", "DataLoader(data, 6,")
+        with tempfile.TemporaryDirectory(prefix="lockstep test ") as elsewhere:
+            program = pathlib.Path(elsewhere) / "real.py"
+            program.write_text(source.replace("BATCH = 6", ""))
+            outside = pathlib.Path(elsewhere) / "saved.pt"
+            outside.write_bytes(b"the user's")
+            (self.folder / "proved.py").unlink()
+            (self.folder / "proved.py").symlink_to(program)
+            done = self.prove(self.folder / "proved.py", "right", options=["--relations", "one"])
+            self.assertEqual(done.returncode, 0, done.stderr + done.stdout)
+            self.assertNotIn("6 -> 12", done.stdout)  # a link's numbers are not changed
+            self.assertEqual(program.read_text(), source.replace("BATCH = 6", ""))
+            (self.folder / "proved.py").unlink()
+            shutil.copy(program, self.folder / "proved.py")
+            done = self.prove(self.folder / "proved.py", "right", options=["--relations", "one"])
+            self.assertEqual(done.returncode, 0, done.stderr + done.stdout)
+            self.assertIn("6 -> 12", " ".join(done.stdout.split()))
+            self.assertEqual((self.folder / "proved.py").read_text(), program.read_text())
+            (self.folder / "saved.pt").symlink_to(outside)
+            done = self.prove("proved.py", "saves", options=["--relations", "restart"])
+            self.assertEqual(outside.read_bytes(), b"the user's")
+            self.assertIn("saved.pt is a link that leads out of the working folder", done.stdout + done.stderr)
+
+    @full_tier
+    def test_right_programs_that_look_odd(self):
+        for way in ("frozen", "decays-by-hand", "clips-for-two", "one-plain-process"):
+            with self.subTest(way):
+                slope, one = self.proved(way, "slope", "one", code=0)
+                self.assertEqual((slope["standing"], one["standing"]), ("held", "held"))
 
     @full_tier
     def test_ranks_that_another_launcher_starts(self):

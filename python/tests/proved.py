@@ -63,8 +63,11 @@ def main():
     torch.manual_seed(4)
     net = nn.Sequential(nn.Linear(5, 8), nn.ReLU(), nn.Dropout(0.2), nn.Linear(8, 3))
     by_hand = WAY in ("by-hand", "sum", "twice", "divided")
+    if WAY == "frozen":
+        net[0].weight.requires_grad_(False)
     model = net if by_hand or world == 1 else DistributedDataParallel(net)
-    optimizer = torch.optim.Adam(net.parameters(), lr=0.01)
+    optimizer = torch.optim.Adam(net.parameters() if WAY != "clips-for-two" else net[0].parameters(), lr=0.01)
+    other = torch.optim.SGD(net[3].parameters(), lr=0.01) if WAY == "clips-for-two" else None
     schedule = torch.optim.lr_scheduler.StepLR(optimizer, 2)
     first = 0
     if SAVED.exists() and WAY.startswith("resume"):
@@ -79,19 +82,25 @@ def main():
         if WAY == "resume-at-another-rate":
             optimizer.param_groups[0]["lr"] = 0.02
         first = saved["pass"]
-    for number in range(first, 4):
+    for number in range(first, 4 if WAY != "one-plain-process" else 1000):
         sampler.set_epoch(number)
         for points, kinds in loader:
             noise = torch.randn(points.shape) if WAY == "unseeded" else 0
             if WAY == "unseeded":
                 noise = noise * int.from_bytes(os.urandom(1), "big")
-            optimizer.zero_grad()
+            model.zero_grad()
             loss = loss_of(model, net, points + noise, kinds)
             loss.backward()
             if by_hand:
                 average(net, {"by-hand": world, "sum": 1, "twice": world * world, "divided": 1}[WAY])
             nn.utils.clip_grad_norm_(net.parameters(), 0.5)
             optimizer.step()
+            if other:
+                other.step()
+            if WAY == "decays-by-hand":
+                with torch.no_grad():
+                    for one in net.parameters():
+                        one.mul_(1 - 1e-3)
         schedule.step()
         if rank == 0 and WAY.startswith(("resume", "saves")):
             torch.save({"net": net.state_dict(), "optimizer": optimizer.state_dict(), "schedule": schedule.state_dict(),

@@ -3,6 +3,7 @@ given the batches of all ranks."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import io
 from collections.abc import Iterator
@@ -50,6 +51,7 @@ def watch_rows(steps: Steps) -> None:
         nonlocal depth
         trains = torch.is_grad_enabled() and not in_a_transform()
         if depth == 0 and trains and any(one.requires_grad for one in self.parameters()):
+            steps.tilt.start()
             for name, one in self.named_parameters():
                 steps.names.setdefault(id(one), name.removeprefix("module."))
             rows = rows_of([*inputs, *named.values()])
@@ -72,7 +74,8 @@ class Batches:
         self.kept: dict[tuple[int, int], list[bytes]] = {}
         self.bytes = 0
         self.of_ranks: list[dict[tuple[int, int], list[bytes]]] = []  # that one process is to be given
-        self.used = False
+        self.joins = True  # the ranks' batches, without anything that one batch has in another way
+        self.keeps = False
 
     def install(self) -> None:
         loader: Any = DataLoader
@@ -94,7 +97,6 @@ class Batches:
             proved[1] += 1
             parts = [of_rank.get(key) for of_rank in batches.of_ranks]
             if parts and all(parts):
-                batches.used = True
                 return batches.joined(key[0], parts)
             return batches.told(key, iterate(self))
         loader.__init__, loader.__iter__ = begins, iterates
@@ -104,19 +106,33 @@ class Batches:
         for batch in batches:
             self.steps.given.append(key[0])
             written = io.BytesIO()
-            if self.bytes < MOST_BYTES and not self.of_ranks:
-                WRITE(batch, written)
-                self.bytes += written.tell()
-                kept.append(written.getvalue())
+            if self.bytes < MOST_BYTES and self.keeps:
+                with contextlib.suppress(Exception):  # of a class that cannot be written
+                    WRITE(batch, written)
+                    self.bytes += written.tell()
+                    kept.append(written.getvalue())
             yield batch
 
     def joined(self, loader: int, parts: list[Any]) -> Iterator[Any]:
         for batches in zip(*parts, strict=False):
             self.steps.given.append(loader)
-            yield join([READ(io.BytesIO(one), weights_only=False) for one in batches])
+            parts = [READ(io.BytesIO(one), weights_only=False) for one in batches]
+            self.joins = self.joins and all(is_like(parts[0], one) for one in parts[1:])
+            yield join(parts)
 
     def of_training(self) -> dict[tuple[int, int], list[bytes]]:
         return {key: kept for key, kept in self.kept.items() if key[0] in self.steps.trained}
+
+
+def is_like(one: Any, other: Any) -> bool:
+    """Whether two batches become one without filling up, or choosing between, what they hold."""
+    if looking.is_tensor(one):
+        return one.shape[1:] == other.shape[1:] and (one.dim() > 0 or torch.equal(one, other))
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(is_like(one[name], other[name]) for name in one)
+    if isinstance(one, (list, tuple)) and one and isinstance(one[0], (torch.Tensor, list, tuple, dict)):
+        return len(one) == len(other) and all(map(is_like, one, other))
+    return isinstance(one, (list, tuple)) or bool(one == other)
 
 
 def join(parts: list[Any]) -> Any:

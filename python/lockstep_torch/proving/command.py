@@ -58,7 +58,7 @@ def prove(command: list[str], steps: int = STEPS, world_size: int = WORLD_SIZE, 
                 answers.append(one.prove(job, plain, batch) if job.wide else
                                Answer(name, UNTOLD, "the program does not run with 64 bits"))
             else:
-                answers.append(restart.prove(job))
+                answers.append(restart.prove(job, plain))
         reconcile(answers)
         return {"command": command, "world_size": job.world_size, "wide": job.wide, "cpu": job.cpu,
                 "updates": len(plain.ranks[0]["updates"]), "runs": job.runs,
@@ -69,15 +69,16 @@ def prove(command: list[str], steps: int = STEPS, world_size: int = WORLD_SIZE, 
 
 def reconcile(answers: list[Answer]) -> None:
     """A program may scale its loss or its gradients by what it likes, such as a loss divided by the number of ranks
-    whose gradients are summed. Whether that is right is said by one process."""
+    whose gradients are summed, and hold a part of its loss constant in ways that are not seen. Whether that is right is
+    said by one process."""
     slope, one = (next((each for each in answers if each.relation == name), None) for name in ("slope", "one"))
-    if slope is None or slope.standing != FAILS or slope.factor is None:
+    if slope is None or slope.standing != FAILS or slope.apart:
         return
     if one is not None and one.standing == HELD:
-        slope.says += "; so is that of one process"
-        slope.standing, slope.pitfalls = HELD, []
+        slope.says += "; so it is in one process, so the program may mean it"
+        slope.standing, slope.pitfalls = HELD if slope.factor is not None else UNTOLD, []
     elif one is None or one.standing == UNTOLD:
-        slope.says += "; whether it is meant is not known, since one process was not compared"
+        slope.says += "; whether the program means it is not known, since one process was not compared"
         slope.standing = UNTOLD
 
 

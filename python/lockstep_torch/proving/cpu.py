@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 from typing import Any
@@ -21,8 +22,12 @@ def is_cuda(value: Any) -> bool:
 class OnCpu(TorchFunctionMode):
     def __torch_function__(self, function: Any, _types: Any, arguments: Any = (), options: Any = None) -> Any:
         options = {name: CPU if is_cuda(value) else value for name, value in (options or {}).items()}
-        if function is torch.Tensor.cuda:
+        if function in (torch.Tensor.cuda, torch.Tensor.pin_memory):
             return arguments[0]
+        if function is torch.Tensor.to and len(arguments) > 1 and type(arguments[1]) is int:
+            arguments = (arguments[0], CPU, *arguments[2:])
+        if type(options.get("device")) is int:
+            options["device"] = CPU
         if function is torch.device and any(map(is_cuda, arguments)):
             return CPU
         return function(*(CPU if is_cuda(value) else value for value in arguments), **options)
@@ -60,6 +65,9 @@ def on_cpu() -> None:
     for name in ("set_device", "synchronize", "empty_cache", "reset_peak_memory_stats"):
         setattr(cuda, name, nothing)
     cuda.is_available, cuda.current_device = lambda: True, number
+    cuda.device, cuda.get_device_name = contextlib.nullcontext, lambda *_device: "CPU"
+    batch_norm: Any = torch.nn.SyncBatchNorm
+    batch_norm.convert_sync_batchnorm = classmethod(lambda _kind, module, *_group: module)
     cuda.device_count = lambda: int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     engine: Any = DistributedDataParallel
     engine.__init__ = without_devices(engine.__init__)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import itertools
 import json
 import os
@@ -10,7 +11,6 @@ import pathlib
 import re
 import shutil
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -37,11 +37,18 @@ class Run(NamedTuple):
 
 
 def place_of_torchrun(command: list[str]) -> int | None:
-    """Where its options begin."""
-    for place, word in enumerate(command):
-        if os.path.basename(word) == "torchrun" or word == "torch.distributed.run":
-            return place + 1
+    """Where its options begin. Of a command that begins with something else it is not known what that changes."""
+    if os.path.basename(command[0]) == "torchrun":
+        return 1
+    module = [place for place, word in enumerate(command) if word == "torch.distributed.run"][:1]
+    if module and is_python(command[0]) and command[module[0] - 1] == "-m" and all(
+            word.startswith("-") for word in command[1:module[0]]):
+        return module[0] + 1
     return None
+
+
+def is_python(word: str) -> bool:
+    return re.fullmatch(r"python[\d.]*", os.path.basename(word)) is not None
 
 
 class Program(NamedTuple):
@@ -73,8 +80,11 @@ def of_torchrun(command: list[str]) -> Program | None:
         if found is None:
             raise Wrong(f"cannot start {starts}: there is no such program")
         with open(found, "rb") as script:
-            first = script.readline().decode(errors="replace").strip()
-        python = first[2:].split()[0] if first.startswith("#!") else sys.executable
+            words = script.readline().decode(errors="replace").strip().removeprefix("#!").split()
+        words = words[1:] if words and os.path.basename(words[0]) == "env" else words
+        if len(words) != 1 or not is_python(words[0]):
+            return None
+        python = words[0]
     return Program(python, given.training_script, given.module, given.training_script_args)
 
 
@@ -100,18 +110,21 @@ def size_of(folder: pathlib.Path) -> int:
 
 
 def is_left(folder: pathlib.Path) -> bool:
-    """A repository's own folder and an environment of Python are shared by all copies: programs read them."""
+    """A repository's own folder and an environment of Python are shared by all copies, which cannot write there."""
     return folder.name == ".git" or (folder / "pyvenv.cfg").exists() or folder.is_symlink()
 
 
-def copy(source: pathlib.Path, target: pathlib.Path) -> None:
+def copy(source: pathlib.Path, target: pathlib.Path, whole: tuple[pathlib.Path, pathlib.Path]) -> None:
+    """`whole`: the folder that is copied, and its copy. A link to a place in the folder leads into the copy."""
     target.mkdir(parents=True)
     for entry in os.scandir(source):
-        there = target / entry.name
-        if entry.is_symlink() or (entry.is_dir() and is_left(pathlib.Path(entry.path))):
-            there.symlink_to(os.path.realpath(entry.path))
+        there, real = target / entry.name, pathlib.Path(os.path.realpath(entry.path))
+        if entry.is_symlink() and real.is_relative_to(whole[0].resolve()):
+            there.symlink_to(whole[1] / real.relative_to(whole[0].resolve()))
+        elif entry.is_symlink() or (entry.is_dir() and is_left(pathlib.Path(entry.path))):
+            there.symlink_to(real)
         elif entry.is_dir():
-            copy(pathlib.Path(entry.path), there)
+            copy(pathlib.Path(entry.path), there, whole)
         elif entry.is_file():
             shutil.copy2(entry.path, there)
 
@@ -119,14 +132,15 @@ def copy(source: pathlib.Path, target: pathlib.Path) -> None:
 class Server:
     """server.py's process."""
 
-    def __init__(self, python: str) -> None:
-        paths = [str(PACKAGE.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+    def __init__(self, python: str, package: pathlib.Path) -> None:
+        paths = [str(package), *filter(None, [os.environ.get("PYTHONPATH")])]
         variables = {name: value for name, value in os.environ.items()
                      if name not in ("LOCKSTEP_TRACE", "LOCKSTEP_PROVE")}
         variables |= {"PYTHONPATH": os.pathsep.join(paths), **VARIABLES}
         try:
-            self.process = subprocess.Popen([python, str(pathlib.Path(__file__).with_name("server.py"))], env=variables,
-                                            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            program = pathlib.Path(__file__).with_name("server.py")
+            self.process = subprocess.Popen([python, str(program), str(package)], env=variables, text=True,
+                                            stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         except OSError as error:
             raise Wrong(f"cannot start {python}: {error.strerror}") from None
 
@@ -146,8 +160,13 @@ class Server:
 
     def leave(self) -> None:
         assert self.process.stdin is not None
-        self.process.stdin.close()
-        self.process.wait()
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.close()
+        try:
+            self.process.wait(1)
+        except subprocess.TimeoutExpired:  # it is at a run, and ends its ranks
+            self.process.terminate()
+            self.process.wait()
 
 
 PACKAGE = pathlib.Path(__file__).parents[1]
@@ -182,22 +201,37 @@ class Job:
         if size_of(source) > MOST_BYTES:
             raise Wrong(f"{source} holds more than {MOST_BYTES >> 30} GiB, and each run is made in a copy of it; call "
                         "this in a folder with the program and the data that it needs")
-        self.server = Server(self.program.python) if self.program is not None else None
         self.root = pathlib.Path(tempfile.mkdtemp(prefix="lockstep-prove-"))
+        self.package = found_by_torch(self.root / "path")
+        self.server = Server(self.program.python, self.package) if self.program is not None else None
 
     def here(self, word: str, copied: pathlib.Path) -> str:
         """A path in the working folder, as it is in the copy."""
         head, between, path = word.rpartition("=")
-        if os.path.isabs(path) and pathlib.Path(path).is_relative_to(self.source):
-            return head + between + str(copied / pathlib.Path(path).relative_to(self.source))
+        named = pathlib.Path(os.environ.get("PWD", ""))  # as the shell names it, where links lead to it
+        for source in (self.source, named):
+            is_here = source.is_absolute() and source.resolve() == self.source.resolve()
+            if is_here and os.path.isabs(path) and pathlib.Path(path).is_relative_to(source):
+                return head + between + str(copied / pathlib.Path(path).relative_to(source))
         return word
 
     def words(self) -> list[str]:
         """In which batch sizes are looked for. Of a program that is started here, its file and its arguments."""
         return [self.program.name, *self.program.arguments] if self.program is not None else self.command
 
+    def changes(self, sizes: Sizes) -> list[str]:
+        """What `scaled` would change."""
+        with tempfile.TemporaryDirectory() as folder:
+            work = pathlib.Path(folder) / "work"
+            work.mkdir()
+            for file in itertools.islice(self.source.rglob("*.py"), 1000):
+                if file.is_file() and not any(is_left(parent) for parent in (file, *file.parents)):
+                    (work / file.relative_to(self.source)).parent.mkdir(parents=True, exist_ok=True)
+                    shutil.copy2(file, work / file.relative_to(self.source))
+            return scaled([self.here(word, work) for word in self.words()], work, self.world_size, sizes)[1]
+
     def run(self, what: str, number: int | None = None, again: pathlib.Path | None = None,
-            batch: Sizes | None = None, **plan: Any) -> Run:
+            batch: Sizes | None = None, keeps_work: bool = False, **plan: Any) -> Run:
         """`number`: of ranks, where it is another than the job's. `again`: the folder of the run that this one goes
         on from. `batch`: names whose values are the batch sizes, to be multiplied by the world size."""
         self.runs += 1
@@ -206,13 +240,16 @@ class Job:
         work = (again or folder) / "work"
         folder.mkdir()
         if again is None:
-            copy(self.source, work)
-        words = self.words()
+            try:
+                copy(self.source, work, (self.source, work))
+            except (OSError, shutil.Error) as error:
+                raise Wrong(f"{self.source} cannot be copied to {self.root}: {error}") from None
+        words = [self.here(word, work) for word in self.words()]
         if batch is not None:
             words, _changes = scaled(words, work, self.world_size, batch)
-        words = [self.here(word, work) for word in words]
         whole = {"folder": str(folder), "steps": self.most_steps, "ranks": self.world_size, "wide": self.wide,
-                 "cpu": self.cpu, "still": None, "tilt": None, "force": None, "batches": None, "saves": False} | plan
+                 "cpu": self.cpu, "still": None, "tilt": None, "force": None, "batches": None, "saves": False,
+                 "keeps": False} | plan
         file = folder / "plan.json"
         file.write_text(json.dumps(whole))
         began = time.monotonic()
@@ -220,19 +257,22 @@ class Job:
         if self.server is not None and self.program is not None:
             code = self.server.start({
                 "folder": str(folder), "work": str(work), "plan": str(file), "ranks": number, "limit": self.limit,
-                "program": words[0], "module": self.program.is_module, "arguments": words[1:]})
+                "source": str(self.source), "program": words[0], "module": self.program.is_module,
+                "arguments": words[1:]})
         else:
             code = self.started(of_ranks(words, number), work, folder)
         output = (folder / "output").read_text(errors="replace")[-4000:] if (folder / "output").exists() else ""
         ranks = sorted(folder.glob("rank_*.pt"), key=lambda file: int(file.stem.split("_")[1]))
         found = [loaded(file) for file in ranks]
+        if not keeps_work:
+            shutil.rmtree(work, ignore_errors=True)
         uneven = len(found) > 1 and any(one["enough"] for one in found) and any(one["error"] for one in found)
         return Run(folder, found, why_of_no_use(code, output, found), uneven, time.monotonic() - began)
 
     def started(self, command: list[str], work: pathlib.Path, folder: pathlib.Path) -> int | None:
         """Its exit code; None where it did not end in time."""
         variables = {name: value for name, value in os.environ.items() if name != "LOCKSTEP_TRACE"}
-        paths = [str(found_by_torch(self.root / "path")), *filter(None, [os.environ.get("PYTHONPATH")])]
+        paths = [str(self.package), *filter(None, [os.environ.get("PYTHONPATH")])]
         variables |= {"LOCKSTEP_PROVE": str(folder / "plan.json"), "PWD": str(work),
                       "PYTHONPATH": os.pathsep.join(paths), **VARIABLES}
         before = set(processes.descendants(os.getpid()))
@@ -340,7 +380,7 @@ def scaled(command: list[str], work: pathlib.Path, factor: int, names: Sizes) ->
     changed = []
     command = list(command)
     if isinstance(names, Literal):
-        file = work / pathlib.Path(command[0])
+        file = work / command[0]
         return command, list(scaled_in(file, work, factor, names)) if file.suffix == ".py" and file.exists() else []
     for place, word in enumerate(command):
         option, is_given, value = word.partition("=")
@@ -367,6 +407,8 @@ def literals_in(tree: ast.AST, value: int) -> list[Number]:
 
 
 def scaled_in(file: pathlib.Path, work: pathlib.Path, factor: int, names: Sizes) -> Iterator[str]:
+    if not file.resolve().is_relative_to(work.resolve()):
+        return  # a link that leads out of the copy
     try:
         source = file.read_bytes()
         tree = ast.parse(source)
@@ -384,15 +426,3 @@ def scaled_in(file: pathlib.Path, work: pathlib.Path, factor: int, names: Sizes)
         file.write_bytes(b"".join(lines))
     for line, _begin, _end, name, value in reversed(found):
         yield f"{file.relative_to(work)}:{line}: {name}{' ' * bool(name)}{value} -> {value * factor}"
-
-
-def batch_sizes(command: list[str], source: pathlib.Path, factor: int, names: Sizes) -> list[str]:
-    """What `scaled` would change."""
-    with tempfile.TemporaryDirectory() as folder:
-        work = pathlib.Path(folder) / "work"
-        work.mkdir()
-        for file in itertools.islice(source.rglob("*.py"), 1000):
-            if not any(is_left(parent) for parent in file.parents) and file.stat().st_size <= MOST_SOURCE:
-                (work / file.relative_to(source)).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy2(file, work / file.relative_to(source))
-        return scaled(command, work, factor, names)[1]

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from lockstep_torch.proving.job import Job, Literal, Run, Sizes, batch_sizes
+from lockstep_torch.proving.job import Job, Literal, Run, Sizes
 from lockstep_torch.proving.relations import (
     EXACT,
     FACTOR,
@@ -97,11 +97,19 @@ def compared(ranks: Ranks, one: dict[str, Any], how: str) -> Tried:
             if total <= EXACT:
                 continue
             rows, numbers = same_rows(of_ranks, of_one)
+            rows = rows and (one["joined"] or None)
             tried.first = Difference(of_ranks[0][0], rows, numbers, same_loss, losses, factor_of(a, b), total,
                                      names[next(place for place, value in enumerate(apart) if value > EXACT)])
             return tried
         tried.equal += 1
     return tried
+
+
+def by_gradients_apart(ranks: Ranks) -> bool:
+    return any(distance(a, b, EXACT * norm(first["gradients"])) > EXACT
+               for of_all in rounds_of_all(ranks).values() for each in of_all for _, updates in each[1:]
+               for mine, first in zip(updates, each[0][1], strict=True)
+               for a, b in zip(mine["gradients"], first["gradients"], strict=True))
 
 
 def all_same_rows(ranks: Ranks) -> int | None:
@@ -137,7 +145,7 @@ def prove(job: Job, plain: Run, names: tuple[str, ...]) -> Answer:
         return untold(NAME, "the program starts its ranks itself, so it is not known how one process of it is started; "
                       "torchrun's --nproc-per-node would say")
     sites = sorted({site for rank in plain.ranks for site in rank["sites"]})
-    two = job.run(f"{job.world_size} ranks, with random numbers that do not depend on them", still=sites)
+    two = job.run(f"{job.world_size} ranks, with random numbers that do not depend on them", still=sites, keeps=True)
     if two.error:
         return untold(NAME, f"with random numbers that do not depend on ranks the job fails: {two.error}")
     if why := draws_its_samples(plain.ranks, two.ranks, sites):
@@ -145,7 +153,12 @@ def prove(job: Job, plain: Run, names: tuple[str, ...]) -> Answer:
     tried = attempts(job, two, sites, names)
     best = max(tried, key=Tried.rank)
     answer = judged(best, tried, two.ranks)
+    loose = sorted({site for rank in two.ranks for site in rank["loose"]})
+    if answer.standing == FAILS and loose:
+        return untold(NAME, f"{answer.says}; but one process draws something else at {', '.join(map(short, loose))}")
     if (step := first_apart(two.ranks)) is not None and not (answer.standing == FAILS and (answer.step or 0) < step):
+        if step == 0 and by_gradients_apart(two.ranks):
+            return untold(NAME, "each rank begins with parameters of its own, and updates by gradients of its own")
         answer = fails(answer, "the ranks hold different parameters, and one process has one model",
                        list(range(job.world_size)), ["no-initial-broadcast" if step == 0 else "replicas-diverged"])
         answer.step, answer.line, answer.factor, answer.tensor = step, line_of(two.ranks, step), None, None
@@ -170,7 +183,7 @@ def draws_its_samples(plain: Ranks, two: Ranks, sites: list[str]) -> str:
     if not rows(two):
         return (f"no module with parameters is called, so it is not known whether {short(sites[0])} draws samples, "
                 "which one process would draw otherwise")
-    if any(map(are_one, rows(two))) and not any(map(are_one, rows(plain))):
+    if all(map(are_one, rows(two))) and not all(map(are_one, rows(plain))):
         return "each rank draws its own samples: " + ", ".join(map(short, sites))
     return ""
 
@@ -189,16 +202,17 @@ def attempts(job: Job, two: Run, sites: list[str], names: tuple[str, ...]) -> li
     """Ways to give one process the ranks' batches, up to the first by which all gradients are equal."""
     has_batches = all(rank["batches"] for rank in two.ranks)
     sizes: list[Sizes] = [names]
-    if not batch_sizes(job.words(), job.source, job.world_size, names):
+    if not job.changes(names):
         sizes = [Literal(rows_at_once(two.ranks[0]), place) for place in range(MOST_LITERALS)]
     ways: list[tuple[str, Sizes | None, bool]] = [("as it is", None, False)]
     for size in sizes:
-        if changes := batch_sizes(job.words(), job.source, job.world_size, size):
+        if changes := job.changes(size):
             sized = (f"with its batch size times {job.world_size} ({', '.join(changes[:3])}"
                      f"{', ...' if len(changes) > 3 else ''})")
             ways += [(sized, size, False)]
             ways += [(f"{sized} and the ranks' batches", size, True)] if has_batches and size is names else []
-    ways += [("with the ranks' batches", None, True)] if has_batches else []
+    if has_batches and len(ways) == 1:  # else what is divided by a batch size would be too large
+        ways.append(("with the ranks' batches", None, True))
     tried: list[Tried] = []
     for how, batch, is_given in ways:
         run = job.run(f"one process, {how}", number=1, still=sites, force=str(two.folder), batch=batch,

@@ -76,6 +76,7 @@ class Proved:
         self.batches.install()
         self.files.install()
         watch_rows(self.steps)
+        self.batches.keeps = self.plan["keeps"]
         if self.plan["batches"]:
             self.batches.of_ranks = [read(pathlib.Path(self.plan["batches"]), rank)["batches"]
                                      for rank in range(self.plan["ranks"])]
@@ -91,7 +92,7 @@ class Proved:
 
     def update_begins(self, *_arguments: Any) -> None:
         """What depends on the rank is read here: a process may learn it late."""
-        self.draws.updates += 1
+        self.draws.update_begins()
         if self.read:
             return
         self.read = True
@@ -117,11 +118,12 @@ class Proved:
                            "options": [numbers_of(group) for group in each.param_groups]} for each in its.optimizers],
                  "names": [[its.names.get(id(one), f"parameter {place}")
                             for place, one in enumerate(parameters_of(each))] for each in its.optimizers],
-                 "functions": sorted(its.functions), "constant": sorted(self.tilt.constant), "notes": sorted(its.notes),
-                 "neutral": sorted(self.draws.notes), "sites": self.draws.each_step(),
+                 "functions": sorted(its.functions), "constant": sorted(self.tilt.constant),
+                 "neutral": sorted(self.draws.notes), "sites": sorted(set(self.draws.each_step()) - self.draws.loose),
+                 "loose": sorted(set(self.draws.each_step()) & self.draws.loose),
                  "detached": self.tilt.windows if not self.plan["tilt"] else [],
-                 "batches": self.batches.of_training(), "given": self.batches.used,
-                 "saved": self.files.saved, "loaded": self.files.loaded}
+                 "batches": self.batches.of_training(), "joined": self.batches.joins, "saved": self.files.saved,
+                 "loaded": self.files.loaded}
         WRITE(found, file.with_suffix(".part"))
         file.with_suffix(".part").rename(file)
 
@@ -163,8 +165,12 @@ def by_gloo() -> None:
                          strict=False)) | options
         given.pop("device_id", None)
         return original(**(given | {"backend": "gloo"}))
+    new: Any = dist.new_group
+
+    def new_group(*arguments: Any, **options: Any) -> Any:
+        return new(*arguments[:2], **({**options, "backend": "gloo"}))
     for owner in (dist, dist.distributed_c10d):
-        owner.init_process_group = init_process_group  # type: ignore[attr-defined]
+        owner.init_process_group, owner.new_group = init_process_group, new_group  # type: ignore[attr-defined]
 
 
 def begin(plan: str) -> None:

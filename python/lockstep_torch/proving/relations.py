@@ -32,6 +32,7 @@ class Answer:
     tensor: str | None = None  # the first that differs
     pitfalls: list[str] = dataclasses.field(default_factory=list)
     looked_at: int = 0  # updates
+    apart: bool = False  # slope: the ranks go by different gradients
     error: float = 0  # relative, the largest that was no fault
     neutral: list[str] = dataclasses.field(default_factory=list)  # what was changed so that runs compare
 
@@ -126,6 +127,12 @@ def refusals(ranks: Ranks) -> Iterator[str]:
     updates = [update for rank in ranks for update in rank["updates"]]
     if any(update["sharded"] for update in updates):
         yield "each rank holds a part of the parameters, and no run of one process holds the same"
+    if any(update["cleared"] for update in updates):
+        yield "gradients are cleared between two backwards of one update, so it does not go by all of them"
+    bad = next((number for rank in ranks for number, update in enumerate(rank["updates"])
+                if not all(one is None or one.isfinite().all() for one in update["gradients"])), None)
+    if bad is not None:
+        yield f"the gradient of update {bad} is not finite"
     if any(update.get("closure") for update in updates):
         yield "the optimizer calls backward itself, in its step"
     if (again := equal_again(ranks)) is not None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from lockstep_torch.proving.job import Job
+from lockstep_torch.proving.job import Job, Run
 from lockstep_torch.proving.relations import EXACT, FAILS, HELD, ROUNDING, Answer, distance, near, untold
 
 NAME = "restart"
@@ -24,17 +24,18 @@ def held_at(rank: dict[str, Any], optimizer: int) -> list[tuple[int, dict[str, A
     return [*numbered, (len(own), rank["last"][optimizer])]
 
 
-def prove(job: Job) -> Answer:
-    first = job.run("until it has saved something", saves=True, steps=FAR)
+def prove(job: Job, plain: Run) -> Answer:
+    sites = sorted({site for rank in plain.ranks for site in rank["sites"]})
+    first = job.run("until it has saved something", saves=True, steps=FAR, still=sites, keeps_work=True)
     if first.error:
         return untold(NAME, first.error)
     saved = {name for rank in first.ranks for name in rank["saved"]}
     if not saved:
         return untold(NAME, f"it saves nothing in the first {len(first.ranks[0]['updates'])} updates")
-    again = job.run("started again where it was stopped", again=first.folder, steps=1)
+    again = job.run("started again where it was stopped", again=first.folder, steps=1, still=sites)
     if again.error:
         return untold(NAME, f"it fails when it is started again: {again.error}")
-    reads = any(saved & set(rank["loaded"]) for rank in again.ranks)
+    reads = any(path and not (job.source / path).exists() for rank in again.ranks for path in rank["loaded"])
     answers = [compared(a, b, reads) for a, b in zip(first.ranks, again.ranks, strict=False)]
     failing = [(rank, each) for rank, each in enumerate(answers) if each.standing == FAILS]
     if not failing:
@@ -69,6 +70,10 @@ def compared(before: dict[str, Any], after: dict[str, Any], reads: bool) -> Answ
                   "the stopped one", looked_at=1)
 
 
+def is_same(a: Any, b: Any) -> bool:
+    return near(a, b, ROUNDING) if isinstance(a, float) and isinstance(b, float) else bool(a == b)
+
+
 def differs(a: dict[str, Any], b: dict[str, Any], step: int, at_the_end: bool) -> Answer | None:
     def fails(says: str, *pitfalls: str) -> Answer:
         return Answer(NAME, FAILS, f"it goes on at update {step}, {says}", step=step, pitfalls=list(pitfalls))
@@ -79,7 +84,7 @@ def differs(a: dict[str, Any], b: dict[str, Any], step: int, at_the_end: bool) -
                              f"{y.get(name)} now", "optimizer-state-missing")
     for place, (x, y) in enumerate(zip(a["options"], b["options"], strict=True)):
         for name in sorted({*x, *y}):
-            if x.get(name) != y.get(name):
+            if not is_same(x.get(name), y.get(name)):
                 return fails(f"with another {name} of the optimizer's group {place}: {x.get(name)} before, "
                              f"{y.get(name)} now",
                              "scheduler-or-rng-state-missing" if name == "lr" else "optimizer-state-missing")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import pathlib
+import sys
 import time
 from typing import Any
 
@@ -27,6 +28,23 @@ def path_of(file: Any) -> str:
     return os.path.relpath(path) if path.startswith(os.path.join(os.getcwd(), "")) else ""
 
 
+def leads_out(file: Any) -> bool:
+    """Whether a link in the copy of the working folder leads to a file of the user's."""
+    path = path_of(file)
+    return bool(path) and not os.path.realpath(path).startswith(os.path.join(os.path.realpath(os.getcwd()), ""))
+
+
+def guard(event: str, arguments: tuple[Any, ...]) -> None:
+    """An audit hook: what a program opens to write."""
+    if event == "open" and arguments[2] & (os.O_WRONLY | os.O_RDWR) and leads_out(arguments[0]):
+        refuse(arguments[0])
+
+
+def refuse(file: Any) -> None:
+    raise PermissionError(f"{path_of(file)} is a link that leads out of the working folder, where lockstep prove "
+                          "writes nothing; put a copy in its place")
+
+
 class Files:
     def __init__(self, steps: Steps, stops: bool, folder: pathlib.Path) -> None:
         self.steps, self.stops = steps, stops
@@ -46,11 +64,14 @@ class Files:
         return time.monotonic() - self.began > WAITS_S
 
     def install(self) -> None:
+        sys.addaudithook(guard)
         torch_: Any = torch
         save, load = torch_.save, torch_.load
 
         @functools.wraps(save)
         def saves(what: Any, file: Any, *more: Any, **options: Any) -> Any:
+            if leads_out(file):
+                refuse(file)
             result = save(what, file, *more, **options)
             if self.steps.updates and (path := path_of(file)):
                 self.saved.append(path)

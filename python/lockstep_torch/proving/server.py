@@ -1,10 +1,11 @@
 """Starts the ranks of a job as torchrun would, from a process that has torch already: a run then takes as long as its
 steps. It reads a run a line from its standard input, and answers each with a line.
 
-Called by file, with the Python of the job: python server.py"""
+Called by file, with the Python of the job: python server.py FOLDER, in which lockstep_torch is"""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pathlib
@@ -27,6 +28,8 @@ def free_port() -> int:
 def be_rank(rank: int, run: dict[str, Any], port: int) -> None:
     """Never returns."""
     os.setpgid(0, 0)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     code = 1
     try:
         os.chdir(run["work"])
@@ -39,7 +42,10 @@ def be_rank(rank: int, run: dict[str, Any], port: int) -> None:
             RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=world_size, LOCAL_WORLD_SIZE=world_size, GROUP_RANK="0",
             GROUP_WORLD_SIZE="1", ROLE_RANK=str(rank), ROLE_WORLD_SIZE=world_size, ROLE_NAME="default",
             MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), TORCHELASTIC_RESTART_COUNT="0",
-            TORCHELASTIC_MAX_RESTARTS="0", TORCHELASTIC_RUN_ID="none", PWD=run["work"])
+            TORCHELASTIC_MAX_RESTARTS="0", TORCHELASTIC_RUN_ID="none", PWD=run["work"],
+            LOCKSTEP_PROVE=run["plan"])
+        sys.path[:] = [os.path.join(run["work"], os.path.relpath(path, run["source"]))
+                       if path and pathlib.Path(path).is_relative_to(run["source"]) else path for path in sys.path]
         from lockstep_torch.proving import rank as proved
         proved.begin(run["plan"])
         code = program(run)
@@ -69,11 +75,23 @@ def program(run: dict[str, Any]) -> int:
 
 def start(run: dict[str, Any]) -> dict[str, Any]:
     """Until all ranks have ended, one has failed, or the time is over. Nothing of the job is left."""
-    port, ranks = free_port(), {}
-    for rank in range(run["ranks"]):
-        if (pid := os.fork()) == 0:
-            be_rank(rank, run, port)
-        ranks[pid] = rank
+    port, ranks = free_port(), set()
+    try:
+        for rank in range(run["ranks"]):
+            if (pid := os.fork()) == 0:
+                be_rank(rank, run, port)
+            ranks.add(pid)
+        return wait(run, ranks)
+    finally:
+        for pid in processes.descendants(os.getpid()):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(ChildProcessError):
+            while True:
+                os.waitpid(-1, 0)
+
+
+def wait(run: dict[str, Any], ranks: set[int]) -> dict[str, Any]:
     until = time.monotonic() + run["limit"]
     left, failed, late = set(ranks), 0, False
     while left and not late:
@@ -86,14 +104,11 @@ def start(run: dict[str, Any]) -> dict[str, Any]:
         elif pid == 0:
             time.sleep(0.005)
         late = time.monotonic() > until
-    for pid in ranks:
-        try:
-            os.killpg(pid, signal.SIGKILL)  # and what it has started
-        except ProcessLookupError:
-            continue
-    for pid in left:
-        os.waitpid(pid, 0)
     return {"code": None if late and failed == 0 else failed}
+
+
+def leave(*_signal: Any) -> None:
+    sys.exit(1)
 
 
 def serve() -> None:
@@ -104,6 +119,9 @@ def serve() -> None:
     import torch.utils.checkpoint
     import torch.utils.data.distributed
     torch.set_num_threads(1)
+    processes.adopt_orphans()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to this process, too; its parent says what to do
+    signal.signal(signal.SIGTERM, leave)
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what is printed on the way is no answer
     for line in sys.stdin:
@@ -111,5 +129,6 @@ def serve() -> None:
 
 
 if __name__ == "__main__":
-    sys.path[0] = str(pathlib.Path(__file__).parents[2])
+    sys.path[0] = sys.argv[1]  # where lockstep_torch is
+    from lockstep_torch import processes
     serve()

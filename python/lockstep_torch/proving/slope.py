@@ -17,10 +17,10 @@ from lockstep_torch.proving.relations import (
     UNTOLD,
     Answer,
     Ranks,
-    Tensors,
     dot,
     factor_text,
     fails,
+    first_apart,
     line_of,
     near,
     norm,
@@ -36,16 +36,15 @@ ZEROS = 1e-2  # in place of it, where a parameter is 0
 NAME = "slope"
 
 
-def direction(parameters: Tensors, gradients: Tensors, dice: torch.Generator, along: bool) -> list[torch.Tensor]:
-    """Random; `along`: with the gradient's signs, so that the loss changes much."""
+def direction(update: dict[str, Any], dice: torch.Generator, along: bool) -> list[torch.Tensor]:
+    """Random; `along`: with the gradient's signs, so that the loss changes much. What does not train stays."""
     found = []
-    for parameter, gradient in zip(parameters, gradients, strict=True):
-        assert parameter is not None
+    for parameter, gradient, trains in zip(update["before"], update["unclipped"], update["trains"], strict=True):
         noise = torch.randn(parameter.shape, generator=dice, dtype=torch.float64)
         if along and gradient is not None:
             noise = torch.where(gradient != 0, noise.abs() * gradient.sign(), noise)
         size = float(parameter.double().square().mean().sqrt()) if parameter.numel() else 0
-        found.append(noise * (size or ZEROS))
+        found.append(noise * (size or ZEROS) * trains)
     return found
 
 
@@ -55,10 +54,10 @@ class Probe:
     def __init__(self, of_ranks: list[tuple[int, Any]], dice: torch.Generator, along: bool) -> None:
         self.first = [begins for begins, _ in of_ranks]
         self.rounds = [updates for _, updates in of_ranks]
-        self.directions = [direction(update["before"], update["unclipped"], dice, along) for update in self.rounds[0]]
+        self.directions = [direction(update, dice, along) for update in self.rounds[0]]
 
     def of_rank(self, rank: int) -> dict[str, Any]:
-        return {"first": self.first[rank],
+        return {"first": self.first[rank], "calls": any(update["rows"] for update in self.rounds[rank]),
                 "directions": {update["optimizer"]: directions
                                for update, directions in zip(self.rounds[rank], self.directions, strict=True)}}
 
@@ -168,7 +167,10 @@ def judged(ranks: Ranks, along: Measured, across: Measured) -> Answer:
              if not near(promised[0][rank], promised[0][0], SLOPE)
              or abs(promised[1][rank] - promised[1][0]) > SLOPE * spread]
     if apart:
+        if first_apart(ranks) == 0:
+            return untold(NAME, "each rank begins with parameters of its own, and updates by gradients of its own")
         own = all(near(promised[0][rank], along[1][rank], SLOPE) for rank in range(world_size))
+        answer.apart = True
         return fails(answer, "the ranks update by different gradients" + (
             ", each by that of its own loss" if own else ""), sorted({0, *apart}),
             ["no-gradient-sync", "forward-bypasses-wrapper"] if own else ["gradient-not-the-mean"])

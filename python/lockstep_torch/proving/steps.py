@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -18,11 +19,18 @@ RANDN = torch.randn
 CHUNK = 4096
 MOST_IN_A_GRAPH = 50_000  # nodes that are looked at
 MOST_BYTES = 2 << 30  # of parameters and gradients, in all updates of a rank
+FEWEST = 3  # updates, before a rank ends for them
+ASKS = frozenset(("get_rank", "get_world_size", "get_backend", "get_node_local_rank"))  # that call nobody
 ALONE = 1000  # times as many updates without a call to other ranks, before a rank ends
 
 
 def parameters_of(optimizer: Any) -> list[torch.Tensor]:
     return [one for group in optimizer.param_groups for one in group["params"]]
+
+
+def bytes_of(parameters: list[torch.Tensor]) -> int:
+    """Of an update that is remembered: before it, its gradients, and after it."""
+    return sum(3 * one.numel() * one.element_size() for one in parameters)
 
 
 def copied(tensor: torch.Tensor | None) -> torch.Tensor | None:
@@ -106,14 +114,14 @@ class Steps:
         self.alone: list[int] = []  # the others
         self.is_left_out = False  # the update that is made, since there are enough such alone
         self.depth = 0  # a step may call another optimizer's
-        self.loss, self.backwards, self.joined = 0.0, 0, False
+        self.loss, self.grads, self.backwards, self.joined = 0.0, 0.0, 0, False
+        self.cleared: set[int] = set()  # optimizers whose gradients were cleared behind a backward
         self.rows: list[torch.Tensor] = []
         self.given: list[int] = []  # loaders that gave a batch since the last update
         self.trained: set[int] = set()  # loaders whose batches were trained on
         self.functions: set[str] = set()
         self.before_clip: dict[int, torch.Tensor | None] = {}
         self.forced: list[dict[str, Any]] | None = None  # another run's updates
-        self.notes: set[str] = set()
         self.bytes = 0
         self.names: dict[int, str] = {}  # of parameters, by identity, as modules that were called have them
 
@@ -133,26 +141,31 @@ class Steps:
             self.forget()
             return
         self.tilt.end(len(self.updates))
-        self.bytes += sum(2 * one.numel() * one.element_size() for one in parameters)
+        self.bytes += bytes_of(parameters)
         if self.bytes > MOST_BYTES:
-            self.ends(f"parameters and gradients of {len(self.updates)} updates are larger than "
-                      f"{MOST_BYTES >> 30} GiB; take fewer --steps")
+            self.ends("" if len(self.updates) >= FEWEST else
+                      f"{FEWEST} updates of {len(parameters)} parameters are larger than {MOST_BYTES >> 30} GiB")
         self.updates.append({
-            "optimizer": place, "loss": self.loss, "backwards": self.backwards, "rows": self.rows,
+            "optimizer": place, "loss": self.loss if self.backwards else self.grads,
+            "backwards": self.backwards + (self.grads != 0), "rows": self.rows,
             "before": [copied(one) for one in parameters], "gradients": [copied(one.grad) for one in parameters],
             "unclipped": [self.before_clip.get(id(one), copied(one.grad)) for one in parameters],
             "options": [numbers_of(group) for group in optimizer.param_groups], "digest": digest_of(optimizer),
-            "line": line_in(self.folder), "sharded": any(hasattr(one, "to_local") for one in parameters),
+            "trains": [one.requires_grad for one in parameters], "cleared": id(optimizer) in self.cleared,
+            "line": line_in(self.folder),
+            "sharded": any(hasattr(one, "to_local") or hasattr(one, "_is_flat_param") for one in parameters),
             "hooked": any(one._backward_hooks or getattr(one, "_post_accumulate_grad_hooks", None)
                           for one in parameters)})
         self.trained.update(self.given if self.backwards else ())
         self.given = []
+        for one in parameters:
+            self.before_clip.pop(id(one), None)
         self.forget()
         self.force(parameters)
 
     def forget(self) -> None:
-        self.loss, self.backwards, self.joined, self.rows = 0.0, 0, False, []
-        self.before_clip.clear()
+        self.loss, self.grads, self.backwards, self.joined, self.rows = 0.0, 0.0, 0, False, []
+        self.cleared.clear()
         self.tilt.forget()
 
     def force(self, parameters: list[torch.Tensor]) -> None:
@@ -163,7 +176,6 @@ class Steps:
         own, other = self.updates[number], self.forced[number]
         if own["optimizer"] != other["optimizer"] or [one.shape for one in own["before"]] != [
                 one.shape for one in other["before"]]:
-            self.notes.add("the optimizers of one process have other parameters")
             self.forced = None
             return
         with torch.no_grad():
@@ -179,10 +191,8 @@ class Steps:
     def force_on(self, parameters: list[torch.Tensor]) -> None:
         """What the other run goes on with: it may have moved by other options."""
         number = len(self.updates) - 1
-        after = (self.forced or [])[number + 1:]
-        other = next((each for each in after if each["optimizer"] == self.updates[number]["optimizer"]), None)
-        if other is not None and [one.shape for one in parameters] == [one.shape for one in other["before"]]:
-            for parameter, value in zip(parameters, other["before"], strict=True):
+        if self.forced is not None and number < len(self.forced):
+            for parameter, value in zip(parameters, self.forced[number]["after"], strict=True):
                 parameter.data.copy_(value)
 
     def ended(self, optimizer: Any, _arguments: Any, _options: Any) -> None:
@@ -192,15 +202,28 @@ class Steps:
         if not self.is_left_out:
             self.updates[-1]["closure"] = self.backwards > 0
             self.force_on(parameters_of(optimizer))
+            self.updates[-1]["after"] = [copied(one) for one in parameters_of(optimizer)]
             self.tilt.begin(len(self.updates), self.optimizers, parameters_of)
-        if max(self.made) >= self.most or self.has_enough() or sum(self.alone) >= ALONE * self.most:
+        used_up = self.forced is not None and len(self.updates) >= len(self.forced)
+        if max(self.made) >= self.most or used_up or self.has_enough() or sum(self.alone) >= ALONE * self.most:
             self.ends("")
 
     def backward(self, outputs: Any, gradients: Any = None) -> None:
         self.tilt.used()
+        self.before_clip.clear()
         self.loss += value_of(outputs, gradients)
         self.backwards += 1
         self.functions |= own_functions(outputs)
+
+    def takes_gradients(self, outputs: Any, gradients: Any) -> None:
+        """By torch.autograd.grad, of parameters: they count where no backward follows before the update."""
+        self.tilt.used()
+        self.grads += value_of(outputs, gradients)
+        self.functions |= own_functions(outputs)
+
+    def clears(self, optimizer: Any) -> None:
+        if self.backwards > 0:
+            self.cleared.add(id(optimizer))
 
     def clips(self, parameters: Any) -> None:
         for one in parameters:
@@ -212,6 +235,14 @@ class Steps:
         wrap_backward(self)
         wrap_clips(self)
         wrap_calls(self)
+        optimizers: Any = torch.optim.Optimizer
+        zero_grad = optimizers.zero_grad
+
+        @functools.wraps(zero_grad)
+        def clears(optimizer: Any, *arguments: Any, **options: Any) -> None:
+            self.clears(optimizer)
+            zero_grad(optimizer, *arguments, **options)
+        optimizers.zero_grad = clears
 
 
 def wrap_backward(steps: Steps) -> None:
@@ -232,7 +263,7 @@ def wrap_backward(steps: Steps) -> None:
         leaves = [inputs] if isinstance(inputs, torch.Tensor) else inputs
         creates = options.get("create_graph", more[1] if len(more) > 1 else False)
         if not creates and all(isinstance(one, torch.nn.Parameter) for one in leaves):
-            steps.backward(outputs, grad_outputs)
+            steps.takes_gradients(outputs, grad_outputs)
         return grad(outputs, inputs, grad_outputs, *more, **options)
     autograd.grad = of_leaves
 
@@ -259,7 +290,7 @@ def wrap_calls(steps: Steps) -> None:
 
     @functools.wraps(asks)
     def is_left_out(group: Any) -> Any:
-        steps.joined = True
+        steps.joined = steps.joined or sys._getframe(1).f_code.co_name not in ASKS
         return asks(group)
     distributed_c10d._rank_not_in_group = is_left_out
 

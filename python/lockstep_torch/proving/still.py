@@ -15,12 +15,14 @@ import torch.utils.data._utils.fetch
 from torch import nn
 
 DROPS = ("dropout", "alpha_dropout", "dropout1d", "dropout2d", "dropout3d", "feature_alpha_dropout")
+LOOSE = ("randperm", "multinomial", "normal", "poisson")  # that are not made neutral
 DRAWS = ("rand", "randn", "randint", "rand_like", "randn_like", "randint_like", "bernoulli")
 FILLS = ("normal_", "uniform_", "exponential_", "bernoulli_", "random_")
 # Torch's that draw seeds, orders and first weights, and no samples.
 OWN = (os.path.join(os.path.dirname(torch.utils.data.__file__), ""), torch.nn.init.__file__)
 DROPOUT = "dropout drops nothing"
 NORMALIZES = "BatchNorm goes by its running statistics"
+ROW = 4096
 SAMPLES = "a sample's random numbers go by its position in the data set"
 
 
@@ -31,6 +33,8 @@ class Draws:
         self.notes: set[str] = set()  # what is neutral
         self.sites: dict[str, set[int]] = {}  # lines that draw: how many updates had been made
         self.updates = 0
+        self.loose: set[str] = set()  # lines whose draws are not made neutral
+        self.python: Any = None  # the states of Python's and numpy's generators, before the update
         self.folder = folder  # another copy in each run
         self.neutral: frozenset[str] = frozenset()  # lines whose draws are the same in each row
         self.neutralizes = False
@@ -51,6 +55,17 @@ class Draws:
         """Lines that draw before two updates in a row."""
         return sorted(site for site, updates in self.sites.items() if any(number + 1 in updates for number in updates))
 
+    def update_begins(self) -> None:
+        self.updates += 1
+        numpy: Any = sys.modules.get("numpy")
+        states = {"random": hash(random.getstate()),
+                  "numpy.random": hash(numpy.random.get_state()[1].tobytes()) if numpy else 0}
+        for name, state in states.items():
+            if self.python and self.python[name] != state:
+                self.sites.setdefault(name, set()).add(self.updates)
+                self.loose.add(name)
+        self.python = states
+
     def is_neutral(self, site: str) -> bool:
         return self.neutralizes and site in self.neutral
 
@@ -60,11 +75,21 @@ def fixed(shape: tuple[int, ...], salt: str) -> torch.Generator:
 
 
 def same_rows(like: torch.Tensor, name: str, fill: Any) -> torch.Tensor:
-    """Random along its last dimension only: any other may be the samples'."""
-    shape = tuple(like.shape[-1:]) if like.dim() > 1 else ()
-    row = torch.empty(shape, dtype=like.dtype, device=like.device)
-    fill(row, fixed(shape, name))
-    return row.expand_as(like)
+    """Random along its last dimension only: any other may be the samples'. A shorter row is the begin of a longer."""
+    length = like.shape[-1] if like.dim() > 1 else 1
+    row = torch.empty((length // ROW + 1) * ROW, dtype=like.dtype, device=like.device)
+    fill(row, fixed((), name))
+    return row[:length].expand_as(like) if like.dim() > 1 else row[0].expand_as(like)
+
+
+def whether(arguments: tuple[Any, ...], like: torch.Tensor) -> torch.Tensor:
+    """As torch.bernoulli: 1 with the probability that is given there."""
+    given: torch.Tensor = arguments[0]
+    return (same_rows(given, "bernoulli", uniform) < given).to(like.dtype)
+
+
+def uniform(row: torch.Tensor, dice: torch.Generator) -> None:
+    ORIGINAL["uniform_"](row, generator=dice)
 
 
 def refill(name: str, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
@@ -74,8 +99,6 @@ def refill(name: str, arguments: tuple[Any, ...], options: dict[str, Any]) -> An
         low, high = [0, *numbers][-2:] if len(numbers) < 2 else numbers[:2]
         low, high = options.get("low", low), options.get("high", high)
         return lambda row, dice: ORIGINAL["random_"](row, low, high, generator=dice)
-    if name == "bernoulli":
-        return lambda row, dice: ORIGINAL["bernoulli_"](row, 0.5, generator=dice)
     return lambda row, dice: ORIGINAL["normal_" if "randn" in name else "uniform_"](row, generator=dice)
 
 
@@ -91,7 +114,8 @@ def wrap_draw(draws: Draws, name: str) -> None:
         if not draws.is_neutral(draws.draws_at()) or not isinstance(result, torch.Tensor):
             return result
         with torch.no_grad():
-            result.copy_(same_rows(result, name, refill(name, arguments, options)))
+            result.copy_(whether(arguments, result) if name == "bernoulli" else
+                         same_rows(result, name, refill(name, arguments, options)))
         return result
     setattr(torch, name, draw)
 
@@ -202,7 +226,19 @@ def by_position(draws: Draws) -> None:
     fetcher.fetch = fetch
 
 
+def watch_loose(draws: Draws, name: str) -> None:
+    original = getattr(torch, name)
+
+    @functools.wraps(original)
+    def draw(*arguments: Any, **options: Any) -> Any:
+        draws.loose.add(draws.draws_at())
+        return original(*arguments, **options)
+    setattr(torch, name, draw)
+
+
 def watch_draws(draws: Draws) -> None:
+    for name in LOOSE:
+        watch_loose(draws, name)
     for name in DRAWS:
         wrap_draw(draws, name)
     for name in FILLS:

@@ -37,6 +37,7 @@ class Tilt:
         self.probes: list[dict[str, Any]] = []
         self.moved: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = []  # parameters, as they were, where to
         self.until = -1  # the update before which they come back
+        self.prepared: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = []  # the same, before they are moved
         self.is_moved = False
         self.inside = False  # of what runs without gradients and is run again with them
         self.windows: list[list[torch.Tensor | None]] = [[]]  # by update: what detach gave
@@ -51,10 +52,19 @@ class Tilt:
         for probe in self.probes:
             if probe["first"] == number:
                 self.until = number
-                self.moved = [(one, one.data.clone(), direction.to(one.device, one.dtype) * self.size)
+                self.place = 0
+                self.prepared = [(one, one.data.clone(), direction.to(one.device, one.dtype) * self.size)
                               for place, directions in probe["directions"].items()
                               for one, direction in zip(parameters_of(optimizers[place]), directions, strict=True)]
-                self.move()
+                if not probe["calls"]:
+                    self.start()
+
+    def start(self) -> None:
+        """A model is called that the step trains, or nobody calls one."""
+        if self.prepared:
+            self.moved = [(one, one.data.clone(), by) for one, _as_it_was, by in self.prepared]
+            self.prepared = []
+            self.move()
 
     def move(self) -> None:
         for one, _as_it_was, by in self.moved:
@@ -67,10 +77,10 @@ class Tilt:
         self.is_moved = False
 
     def end(self, number: int) -> None:
-        if self.moved and number == self.until:
+        if number == self.until:
             if self.is_moved:
                 self.put_back()
-            self.moved = []
+            self.moved, self.prepared = [], []
 
     def gradients_wanted(self, wanted: bool) -> None:
         if not self.moved or self.inside:
@@ -87,7 +97,9 @@ class Tilt:
             return own
         if (line := line_in(self.folder)) is not None:
             self.lines.add(line)
-        if self.moved:
+        if tensor.is_leaf:
+            return own  # and not a copy: the program may write to it
+        if self.moved or self.prepared:
             window = self.kept[self.until] if self.until < len(self.kept) else []
             place, self.place = self.place, self.place + 1
             kept = window[place] if place < len(window) else None
