@@ -102,6 +102,7 @@ class Prove(unittest.TestCase):
         answer = self.proved("unseeded", "slope", code=3)
         self.assertIn("does not do the same twice", answer["says"])
 
+    @full_tier
     def test_a_resumed_job_goes_on_or_what_it_lost_is_named(self):
         held = self.proved("resume", "restart", code=0)
         self.assertEqual(held["standing"], "held")
@@ -132,6 +133,7 @@ class Prove(unittest.TestCase):
         self.assertEqual(done.returncode, 2)
         self.assertIn("ValueError: of its own (raises.py:2)", done.stderr)
 
+    @full_tier
     def test_the_users_files_stay_as_they_are(self):
         """Also where the program is named by its whole path, is a link, or has a number for its batch size."""
         source = (self.folder / "proved.py").read_text().replace("DataLoader(data, BATCH,", "DataLoader(data, 6,")

@@ -231,7 +231,7 @@ class Job:
             return scaled([self.here(word, work) for word in self.words()], work, self.world_size, sizes)[1]
 
     def run(self, what: str, number: int | None = None, again: pathlib.Path | None = None,
-            batch: Sizes | None = None, keeps_work: bool = False, **plan: Any) -> Run:
+            batch: Sizes | None = None, keeps_work: bool = False, limit: float = 0, **plan: Any) -> Run:
         """`number`: of ranks, where it is another than the job's. `again`: the folder of the run that this one goes
         on from. `batch`: names whose values are the batch sizes, to be multiplied by the world size."""
         self.runs += 1
@@ -256,11 +256,12 @@ class Job:
         number = number or self.world_size
         if self.server is not None and self.program is not None:
             code = self.server.start({
-                "folder": str(folder), "work": str(work), "plan": str(file), "ranks": number, "limit": self.limit,
+                "folder": str(folder), "work": str(work), "plan": str(file), "ranks": number,
+                "limit": limit or self.limit,
                 "source": str(self.source), "program": words[0], "module": self.program.is_module,
                 "arguments": words[1:]})
         else:
-            code = self.started(of_ranks(words, number), work, folder)
+            code = self.started(of_ranks(words, number), work, folder, limit or self.limit)
         output = (folder / "output").read_text(errors="replace")[-4000:] if (folder / "output").exists() else ""
         ranks = sorted(folder.glob("rank_*.pt"), key=lambda file: int(file.stem.split("_")[1]))
         found = [loaded(file) for file in ranks]
@@ -269,7 +270,7 @@ class Job:
         uneven = len(found) > 1 and any(one["enough"] for one in found) and any(one["error"] for one in found)
         return Run(folder, found, why_of_no_use(code, output, found), uneven, time.monotonic() - began)
 
-    def started(self, command: list[str], work: pathlib.Path, folder: pathlib.Path) -> int | None:
+    def started(self, command: list[str], work: pathlib.Path, folder: pathlib.Path, limit: float) -> int | None:
         """Its exit code; None where it did not end in time."""
         variables = {name: value for name, value in os.environ.items() if name != "LOCKSTEP_TRACE"}
         paths = [str(self.package), *filter(None, [os.environ.get("PYTHONPATH")])]
@@ -283,7 +284,7 @@ class Job:
             except OSError as error:
                 raise Wrong(f"cannot start {command[0]}: {error.strerror}") from None
             try:
-                return job.wait(self.limit)
+                return job.wait(limit)
             except subprocess.TimeoutExpired:
                 return None
             finally:

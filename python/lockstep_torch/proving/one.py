@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -53,6 +54,7 @@ class Tried:
     why: str = ""  # the run is of no use
     equal: int = 0  # updates with equal gradients, up to the first other one
     first: Difference | None = None
+    draws_apart: bool = False  # up to that update, where it is not known what for
 
     def rank(self) -> tuple[bool, bool, int, bool]:
         """The larger, the more it says."""
@@ -100,6 +102,8 @@ def compared(ranks: Ranks, one: dict[str, Any], how: str) -> Tried:
             rows = rows and (one["joined"] or None)
             tried.first = Difference(of_ranks[0][0], rows, numbers, same_loss, losses, factor_of(a, b), total,
                                      names[next(place for place, value in enumerate(apart) if value > EXACT)])
+            tried.draws_apart = any(rank["updates"][place[0]]["drawn"] != one["updates"][place[1]]["drawn"]
+                                    for rank, place in before_it(ranks, of_ranks, of_one))
             return tried
         tried.equal += 1
     return tried
@@ -120,6 +124,13 @@ def all_same_rows(ranks: Ranks) -> int | None:
     same = known and all(one is not None and each[0] is not None and torch.equal(each[0], one)
                          for each in known for one in each)
     return min(each[0][0] for each in rounds) if same else None
+
+
+def before_it(ranks: Ranks, of_ranks: list[Any], of_one: Any) -> Iterator[tuple[dict[str, Any], tuple[int, int]]]:
+    """Of each rank the numbers of an update, and of one process's that stands beside it, up to these."""
+    for rank, (begins, _updates) in zip(ranks, of_ranks, strict=True):
+        for back in range(min(begins, of_one[0]) + 1):
+            yield rank, (begins - back, of_one[0] - back)
 
 
 def names_of(rank: dict[str, Any], updates: list[Any]) -> list[list[str]]:
@@ -148,13 +159,19 @@ def prove(job: Job, plain: Run, names: tuple[str, ...]) -> Answer:
     two = job.run(f"{job.world_size} ranks, with random numbers that do not depend on them", still=sites, keeps=True)
     if two.error:
         return untold(NAME, f"with random numbers that do not depend on ranks the job fails: {two.error}")
-    if why := draws_its_samples(plain.ranks, two.ranks, sites):
-        return untold(NAME, why)
+    own = draws_its_samples(plain.ranks, two.ranks, sites)
+    if own:  # all ranks and one process may draw the same, and take their part of it
+        sites = []
+        two = job.run(f"{job.world_size} ranks, with their own random numbers", still=sites, keeps=True)
+        if two.error:
+            return untold(NAME, own)
     tried = attempts(job, two, sites, names)
     best = max(tried, key=Tried.rank)
+    if own and not (best.first is None or best.first.same_rows):
+        return untold(NAME, own)
     answer = judged(best, tried, two.ranks)
     loose = sorted({site for rank in two.ranks for site in rank["loose"]})
-    if answer.standing == FAILS and loose:
+    if answer.standing == FAILS and loose and best.draws_apart:
         return untold(NAME, f"{answer.says}; but one process draws something else at {', '.join(map(short, loose))}")
     if (step := first_apart(two.ranks)) is not None and not (answer.standing == FAILS and (answer.step or 0) < step):
         if step == 0 and by_gradients_apart(two.ranks):

@@ -93,6 +93,7 @@ class Proved:
     def update_begins(self, *_arguments: Any) -> None:
         """What depends on the rank is read here: a process may learn it late."""
         self.draws.update_begins()
+        self.steps.drawn = self.draws.drawn_before
         if self.read:
             return
         self.read = True

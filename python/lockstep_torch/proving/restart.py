@@ -10,6 +10,7 @@ from lockstep_torch.proving.job import Job, Run
 from lockstep_torch.proving.relations import EXACT, FAILS, HELD, ROUNDING, Answer, distance, near, untold
 
 NAME = "restart"
+LIMIT_S = 40.0  # of a run
 FAR = 1 << 30  # updates
 
 
@@ -26,13 +27,15 @@ def held_at(rank: dict[str, Any], optimizer: int) -> list[tuple[int, dict[str, A
 
 def prove(job: Job, plain: Run) -> Answer:
     sites = sorted({site for rank in plain.ranks for site in rank["sites"]})
-    first = job.run("until it has saved something", saves=True, steps=FAR, still=sites, keeps_work=True)
+    first = job.run("until it has saved something", saves=True, steps=FAR, still=sites, keeps_work=True,
+                    limit=min(job.limit, LIMIT_S))
     if first.error:
         return untold(NAME, first.error)
     saved = {name for rank in first.ranks for name in rank["saved"]}
     if not saved:
         return untold(NAME, f"it saves nothing in the first {len(first.ranks[0]['updates'])} updates")
-    again = job.run("started again where it was stopped", again=first.folder, steps=1, still=sites)
+    again = job.run("started again where it was stopped", again=first.folder, steps=1, still=sites,
+                    limit=min(job.limit, LIMIT_S))
     if again.error:
         return untold(NAME, f"it fails when it is started again: {again.error}")
     reads = any(path and not (job.source / path).exists() for rank in again.ranks for path in rank["loaded"])

@@ -16,6 +16,7 @@ import sys
 import time
 from typing import Any
 
+HANGS_S = 10.0  # a job whose ranks have all done what they are to do
 ENDS_S = 5.0  # the other ranks, when one has failed
 
 
@@ -93,7 +94,7 @@ def start(run: dict[str, Any]) -> dict[str, Any]:
 
 def wait(run: dict[str, Any], ranks: set[int]) -> dict[str, Any]:
     until = time.monotonic() + run["limit"]
-    left, failed, late = set(ranks), 0, False
+    left, failed, late, written = set(ranks), 0, False, False
     while left and not late:
         pid, status = os.waitpid(-1, os.WNOHANG)
         if pid in left:
@@ -103,8 +104,14 @@ def wait(run: dict[str, Any], ranks: set[int]) -> dict[str, Any]:
                 failed, until = code, min(until, time.monotonic() + ENDS_S)
         elif pid == 0:
             time.sleep(0.005)
+        if not written and all_written(run):  # what then does not end hangs in its library
+            written, until = True, min(until, time.monotonic() + HANGS_S)
         late = time.monotonic() > until
     return {"code": None if late and failed == 0 else failed}
+
+
+def all_written(run: dict[str, Any]) -> bool:
+    return all(os.path.exists(os.path.join(run["folder"], f"rank_{rank}.pt")) for rank in range(run["ranks"]))
 
 
 def leave(*_signal: Any) -> None:

@@ -110,6 +110,7 @@ class Steps:
         self.updates: list[dict[str, Any]] = []
         self.optimizers: list[Any] = []
         self.has_enough: Callable[[], bool] = lambda: False
+        self.drawn: list[int] = []  # by random generators that are not made neutral
         self.made: list[int] = []  # updates of each, behind a call to other ranks
         self.alone: list[int] = []  # the others
         self.is_left_out = False  # the update that is made, since there are enough such alone
@@ -151,7 +152,8 @@ class Steps:
             "before": [copied(one) for one in parameters], "gradients": [copied(one.grad) for one in parameters],
             "unclipped": [self.before_clip.get(id(one), copied(one.grad)) for one in parameters],
             "options": [numbers_of(group) for group in optimizer.param_groups], "digest": digest_of(optimizer),
-            "trains": [one.requires_grad for one in parameters], "cleared": id(optimizer) in self.cleared,
+            "drawn": self.drawn, "trains": [one.requires_grad for one in parameters],
+            "cleared": id(optimizer) in self.cleared,
             "line": line_in(self.folder),
             "sharded": any(hasattr(one, "to_local") or hasattr(one, "_is_flat_param") for one in parameters),
             "hooked": any(one._backward_hooks or getattr(one, "_post_accumulate_grad_hooks", None)

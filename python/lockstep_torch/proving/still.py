@@ -34,6 +34,8 @@ class Draws:
         self.sites: dict[str, set[int]] = {}  # lines that draw: how many updates had been made
         self.updates = 0
         self.loose: set[str] = set()  # lines whose draws are not made neutral
+        self.drawn_now: list[int] = []  # what they drew, as hashes
+        self.drawn_before: list[int] = []  # between the last two updates, with the states of other generators
         self.python: Any = None  # the states of Python's and numpy's generators, before the update
         self.folder = folder  # another copy in each run
         self.neutral: frozenset[str] = frozenset()  # lines whose draws are the same in each row
@@ -42,13 +44,18 @@ class Draws:
     def drawn(self, what: str) -> None:
         self.notes.add(what)
 
-    def draws_at(self) -> str:
-        """The line of the program, or of a library other than torch, that draws."""
+    def draws_at(self, options: dict[str, Any]) -> str:
+        """The line of the program, or of a library other than torch, that draws. A generator of a step's own does not
+        count: what it draws was seeded there, as by the sample."""
         frame: Any = sys._getframe(2)
         file = frame.f_code.co_filename
         site = f"{file.removeprefix(self.folder)}:{frame.f_lineno}"
         if not file.startswith(OWN):
-            self.sites.setdefault(site, set()).add(self.updates)
+            dice = options.get("generator")
+            used = {self.updates} if dice is None else getattr(dice, "updates", {self.updates})
+            used.add(self.updates)
+            if dice is None or len(used) > 1:
+                self.sites.setdefault(site, set()).update(used)
         return site
 
     def each_step(self) -> list[str]:
@@ -64,14 +71,16 @@ class Draws:
             if self.python and self.python[name] != state:
                 self.sites.setdefault(name, set()).add(self.updates)
                 self.loose.add(name)
+                self.drawn_now.append(state)
         self.python = states
+        self.drawn_before, self.drawn_now = self.drawn_now, []
 
     def is_neutral(self, site: str) -> bool:
         return self.neutralizes and site in self.neutral
 
 
 def fixed(shape: tuple[int, ...], salt: str) -> torch.Generator:
-    return torch.Generator().manual_seed(zlib.crc32(repr((shape, salt)).encode()))
+    return torch._C.Generator().manual_seed(zlib.crc32(repr((shape, salt)).encode()))
 
 
 def same_rows(like: torch.Tensor, name: str, fill: Any) -> torch.Tensor:
@@ -111,7 +120,7 @@ def wrap_draw(draws: Draws, name: str) -> None:
     @functools.wraps(original)
     def draw(*arguments: Any, **options: Any) -> Any:
         result = original(*arguments, **options)  # the generator moves on as it would
-        if not draws.is_neutral(draws.draws_at()) or not isinstance(result, torch.Tensor):
+        if not draws.is_neutral(draws.draws_at(options)) or not isinstance(result, torch.Tensor):
             return result
         with torch.no_grad():
             result.copy_(whether(arguments, result) if name == "bernoulli" else
@@ -126,7 +135,7 @@ def wrap_fill(draws: Draws, name: str) -> None:
     @functools.wraps(original)
     def fill(tensor: torch.Tensor, *arguments: Any, **options: Any) -> Any:
         original(tensor, *arguments, **options)
-        if draws.is_neutral(draws.draws_at()):
+        if draws.is_neutral(draws.draws_at(options)):
             given = {key: value for key, value in options.items() if key != "generator"}
             row = same_rows(tensor, name, lambda row, dice: original(row, *arguments, **given, generator=dice))
             with torch.no_grad():
@@ -231,12 +240,24 @@ def watch_loose(draws: Draws, name: str) -> None:
 
     @functools.wraps(original)
     def draw(*arguments: Any, **options: Any) -> Any:
-        draws.loose.add(draws.draws_at())
-        return original(*arguments, **options)
+        draws.loose.add(draws.draws_at(options))
+        result = original(*arguments, **options)
+        draws.drawn_now.append(zlib.crc32(repr(result.tolist()).encode()))
+        return result
     setattr(torch, name, draw)
 
 
+class Dice(torch.Generator):
+    """Knows before which updates it was used."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        del arguments, options  # the base's __new__ has taken them
+        self.updates: set[int] = set()
+
+
 def watch_draws(draws: Draws) -> None:
+    module: Any = torch
+    module.Generator = Dice
     for name in LOOSE:
         watch_loose(draws, name)
     for name in DRAWS:
