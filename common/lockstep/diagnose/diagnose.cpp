@@ -20,9 +20,10 @@ struct Found {
 
 bool accounts_for(const Found& cause, const Found& effect) {
   const auto& follow = cause.detector->accounts_for;
-  // It may be a choice, and accounts for no violation.
+  // It may be a choice, and accounts for no violation, nor for what breaks another equation.
   if (cause.first().severity != Severity::violation)
     return effect.first().severity != Severity::violation &&
+           cause.detector->equation == effect.detector->equation &&
            std::find(follow.begin(), follow.end(), effect.detector->slug) != follow.end();
   // What collectives mixed up accounts for nothing that came before it.
   if (std::find(follow.begin(), follow.end(), effect.detector->slug) != follow.end())
