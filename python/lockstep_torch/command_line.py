@@ -14,6 +14,7 @@ import pathlib
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -184,6 +185,7 @@ def prove(options: argparse.Namespace) -> int:
     if unknown := [name for name in wanted if name not in command.RELATIONS]:
         say(f"lockstep: there is no relation {unknown[0]!r}; there are {', '.join(command.RELATIONS)}")
         return USAGE
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # nothing of the job is left then, either
     try:
         found = command.prove(options.command, options.steps, options.world_size, wanted, tuple(options.batch),
                               options.limit, lambda text: say(f"lockstep: {text}"))

@@ -6,11 +6,13 @@ usage: python3 prove_test.py PACKAGE [-v] [Prove.test_NAME ...]      the folder 
 import json
 import pathlib
 import shutil
+import signal
+import subprocess
 import sys
 import tempfile
 import unittest
 
-from package import LOCKSTEP, full_tier, run
+from package import LOCKSTEP, environment, full_tier, run
 
 HERE = pathlib.Path(__file__).resolve().parent
 DEADLINE_S = 240
@@ -158,6 +160,22 @@ class Prove(unittest.TestCase):
             done = self.prove("proved.py", "saves", options=["--relations", "restart"])
             self.assertEqual(outside.read_bytes(), b"the user's")
             self.assertIn("saved.pt is a link that leads out of the working folder", done.stdout + done.stderr)
+
+    @full_tier
+    def test_an_interrupted_proof_leaves_nothing(self):
+        with tempfile.TemporaryDirectory(prefix="lockstep test ") as temporary:
+            command = [*LOCKSTEP, "prove", "--", *TORCHRUN, "proved.py", "right"]
+            job = subprocess.Popen(command, cwd=self.folder, env=environment(TMPDIR=temporary), text=True,
+                                   stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+            with job:
+                for line in job.stderr:
+                    if " 3: " in line:  # its ranks run
+                        job.send_signal(signal.SIGTERM)
+                        break
+                said = job.stderr.read()
+                self.assertEqual(job.wait(DEADLINE_S), 130, said)
+            self.assertIn("interrupted; nothing of the job is left", said)
+            self.assertEqual(list(pathlib.Path(temporary).glob("lockstep-prove-*")), [])
 
     @full_tier
     def test_right_programs_that_look_odd(self):
