@@ -12,9 +12,11 @@ import sys
 import tempfile
 import unittest
 
+import jsonschema
 from package import LOCKSTEP, environment, full_tier, run
 
 HERE = pathlib.Path(__file__).resolve().parent
+SCHEMA = json.loads((HERE.parents[1] / "reports" / "schema" / "prove.schema.json").read_text())
 DEADLINE_S = 240
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
 
@@ -36,6 +38,7 @@ class Prove(unittest.TestCase):
         self.assertNotIn("Traceback", done.stderr)
         self.assertEqual(done.returncode, code, done.stderr + done.stdout)
         self.assertEqual([file.name for file in self.folder.iterdir()], ["proved.py"])
+        jsonschema.validate(json.loads(done.stdout), SCHEMA)
         found = json.loads(done.stdout)["relations"]
         self.assertEqual([one["relation"] for one in found], list(relations))
         return found[0] if len(found) == 1 else found
