@@ -92,7 +92,7 @@ job_help() {
     docs) if environment_ready; then "$PYTHON" "$ROOT/docs/site/build.py" --help; fi ;;
     start) if environment_ready; then "$PYTHON" "$ROOT/lessons/start/run.py" --help; fi ;;
     report) if environment_ready; then job_report --help; fi ;;
-    prove) if environment_ready; then PYTHONPATH="$ROOT/python" "$PYTHON" -B -m lockstep_torch.command_line prove --help; fi ;;
+    prove) if environment_ready; then (run_prove --help); fi ;;
     watch)
       if environment_ready; then
         choose_compiler

@@ -38,6 +38,10 @@ job_watch() {
 job_prove() {
   set_up
   set_up_done
+  run_prove "$@"
+}
+
+run_prove() {
   exec env "PYTHONPATH=$ROOT/python${PYTHONPATH:+:$PYTHONPATH}" "LOCKSTEP_COMMAND=$ROOT/lockstep" \
     "$PYTHON" -B -m lockstep_torch.command_line prove "$@"
 }

@@ -181,7 +181,7 @@ def watch(options: argparse.Namespace) -> int:
 def prove(options: argparse.Namespace) -> int:
     from lockstep_torch.proving import command
     from lockstep_torch.proving.job import Wrong
-    wanted = tuple(options.relations.split(","))
+    wanted = tuple(options.relations.split(",")) if options.relations is not None else command.RELATIONS
     if unknown := [name for name in wanted if name not in command.RELATIONS]:
         say(f"lockstep: there is no relation {unknown[0]!r}; there are {', '.join(command.RELATIONS)}")
         return USAGE
@@ -333,8 +333,8 @@ def main(arguments: list[str] | None = None) -> int:
     proved.add_argument("--steps", metavar="N", type=steps, default=12,
                         help="end each run after N updates of an optimizer (default: 12)")
     proved.add_argument("--world-size", metavar="W", type=ranks, default=2, help="ranks (default: 2)")
-    proved.add_argument("--relations", metavar="NAME,...", default="slope,one,restart",
-                        help="which must hold (default: slope,one,restart)")
+    proved.add_argument("--relations", metavar="NAME,...",
+                        help="which must hold, of slope, one and restart (default: all)")
     proved.add_argument("--batch", metavar="NAME", action="append", default=[],
                         help="the batch size's variable or option, where its name does not say so; may be repeated")
     proved.add_argument("--limit", metavar="S", type=seconds, default=120.0,

@@ -31,7 +31,7 @@ def switch_hooks(here: Recording, on: bool) -> None:
     """A hook takes time in every backward. It stays where the program has its own beside it, and comes back before
     those that came meanwhile: what it sees depends on their order."""
     of_models = (parameter for module in here.models for _, parameter in looking.parameters_in(module))
-    of_optimizers = (parameter for optimizer in here.optimizers for parameter in states.parameters_of(optimizer))
+    of_optimizers = (parameter for optimizer in here.optimizers for parameter in looking.parameters_of(optimizer))
     parameters = parallel.whole(here, [*of_models, *of_optimizers])
     if on:
         off = [parameter for parameter in parameters if not states.is_hooked(parameter)]

@@ -138,6 +138,10 @@ def of_engine(module: Any) -> list[tuple[str, torch.Tensor]]:
     return [(name, one) for name, one in parameters_in(module) if name not in ignored]
 
 
+def parameters_of(optimizer: Any) -> list[torch.Tensor]:
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
+
+
 def buffers_in(module: Any) -> list[tuple[str, torch.Tensor]]:
     return held_in(module, "_buffers")
 

@@ -197,7 +197,7 @@ def begins_another(here: Recording, optimizer: torch.optim.Optimizer) -> None:
     over = here.rank.step() - here.looks_from > constants.LOOKS[-1]
     if here.wrapped or not over or here.models_begun == MODELS:
         return
-    if not here.rank.has_optimizer(states.parameters_of(optimizer)):
+    if not here.rank.has_optimizer(looking.parameters_of(optimizer)):
         here.models_begun += 1
         look_again(here)
 

@@ -21,15 +21,11 @@ from typing import Any, TypeGuard
 import torch
 
 from lockstep_torch import parallel
-from lockstep_torch.looking import PLAIN, buffers_in, parameters_in
+from lockstep_torch.looking import PLAIN, buffers_in, parameters_in, parameters_of
 from lockstep_torch.recording import Recording, in_turn, listens, wrap
 
 AHEAD = 3  # batches, of a program that fetches while it trains
 OURS = -1  # the key of our hooks in torch's lists, which count theirs from 0
-
-
-def parameters_of(optimizer: Any) -> list[torch.Tensor]:
-    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
 
 def is_hooked(tensor: torch.Tensor) -> bool:

@@ -42,7 +42,7 @@ def let_go(here: Recording, *tensors: Any) -> None:
         if gone & {id(one) for one in (*module.parameters(), *module.buffers())}:
             here.models[module] = None
     for optimizer in list(here.optimizers):
-        if gone & {id(one) for one in states.parameters_of(optimizer)}:
+        if gone & {id(one) for one in looking.parameters_of(optimizer)}:
             del here.optimizers[optimizer]
     for tensor in filter(states.is_hooked, tensors):
         del tensor._backward_hooks[states.OURS]
@@ -81,7 +81,7 @@ def succeed(here: Recording, module: torch.nn.Module) -> None:
     for before in [each for each in here.models if each is not module and shapes_of(each) == shapes]:
         del here.models[before]
         gone = {id(parameter) for parameter in before.parameters()}
-        for optimizer in [each for each in here.made if gone & {id(one) for one in states.parameters_of(each)}]:
+        for optimizer in [each for each in here.made if gone & {id(one) for one in looking.parameters_of(each)}]:
             del here.made[optimizer]
 
 
@@ -218,7 +218,7 @@ def optimizer_of(here: Recording, optimizer: torch.optim.Optimizer) -> Any:
     sizes = [len(group["params"]) for group in optimizer.param_groups]
     if optimizer not in here.optimizers or here.optimizers[optimizer][1] != sizes:
         kind = settings.name_of(type(optimizer))
-        whole = parallel.whole(here, states.parameters_of(optimizer))
+        whole = parallel.whole(here, looking.parameters_of(optimizer))
         gradients.hook_parameters(whole)
         told = {id(parameter) for parameter in whole}
         groups = [([one for one in group["params"] if id(one) in told], float(group.get("lr") or 0),
@@ -297,7 +297,7 @@ def zero_grad(here: Recording, *_arguments: Any, **_options: Any) -> None:
 @listens("zero_grad")
 def not_detached(here: Recording, _error: BaseException, tensor: Any) -> None:
     """detach_() refuses a gradient that is a view of a bucket."""
-    if any(parameter.grad is tensor for each in here.optimizers for parameter in states.parameters_of(each)):
+    if any(parameter.grad is tensor for each in here.optimizers for parameter in looking.parameters_of(each)):
         here.rank.zero_grad("optimizer")
 
 

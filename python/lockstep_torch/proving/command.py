@@ -11,13 +11,12 @@ from typing import Any
 
 from lockstep_torch.proving import one, restart, slope
 from lockstep_torch.proving.job import Job, Run, Wrong
-from lockstep_torch.proving.relations import FAILS, HELD, UNTOLD, Answer, of_ranks
+from lockstep_torch.proving.relations import FAILS, HELD, UNTOLD, Answer, of_ranks, refusals, untold
 
-RELATIONS = ("slope", "one", "restart")
-STEPS, WORLD_SIZE, LIMIT_S = 12, 2, 120.0
 MEANS = {"slope": "the gradient of an update is the slope of the ranks' mean loss",
          "one": "one process on the same batches computes the same gradients",
          "restart": "a job that is started again goes on as the stopped one"}
+RELATIONS = tuple(MEANS)
 Says = Callable[[str], None]
 
 
@@ -35,8 +34,8 @@ def plain_run(job: Job) -> Run:
     return plain
 
 
-def prove(command: list[str], steps: int = STEPS, world_size: int = WORLD_SIZE, relations: tuple[str, ...] = RELATIONS,
-          batch: tuple[str, ...] = (), limit: float = LIMIT_S, say: Says = lambda _text: None) -> dict[str, Any]:
+def prove(command: list[str], steps: int, world_size: int, relations: tuple[str, ...], batch: tuple[str, ...],
+          limit: float, say: Says) -> dict[str, Any]:
     """All that was found. Raises Wrong where nothing could be made."""
     began = time.monotonic()
     job = Job(command, pathlib.Path.cwd(), steps, world_size, limit)
@@ -44,19 +43,16 @@ def prove(command: list[str], steps: int = STEPS, world_size: int = WORLD_SIZE, 
     try:
         plain = plain_run(job)
         job.world_size = len(plain.ranks)
-        say(f"a run takes {plain.seconds:.0f} s, and up to 10 are made")
+        say(f"a run takes {plain.seconds:.0f} s, and about ten are made")
+        why = why_not(job, plain)
         answers = []
         for name in relations:
-            if plain.uneven:
-                answers.append(Answer(name, UNTOLD, plain.error))
-            elif job.world_size < 2 and name != "restart":
-                answers.append(Answer(name, UNTOLD, "the job has one rank"))
-            elif name == "slope":
-                answers.append(slope.prove(job, plain) if job.wide else
-                               Answer(name, UNTOLD, "the program does not run with 64 bits"))
-            elif name == "one":
-                answers.append(one.prove(job, plain, batch) if job.wide else
-                               Answer(name, UNTOLD, "the program does not run with 64 bits"))
+            if plain.uneven or (why and name != restart.NAME):
+                answers.append(untold(name, why))
+            elif name == slope.NAME:
+                answers.append(slope.prove(job, plain))
+            elif name == one.NAME:
+                answers.append(one.prove(job, plain, batch))
             else:
                 answers.append(restart.prove(job, plain))
         reconcile(answers)
@@ -65,6 +61,15 @@ def prove(command: list[str], steps: int = STEPS, world_size: int = WORLD_SIZE, 
                 "seconds": round(time.monotonic() - began, 1), "relations": [vars(each) for each in answers]}
     finally:
         job.leave()
+
+
+def why_not(job: Job, plain: Run) -> str:
+    """Why gradients are not compared; empty: they are."""
+    if plain.uneven:
+        return plain.error
+    if job.world_size < 2:
+        return "the job has one rank"
+    return "the program does not run with 64 bits" if not job.wide else next(refusals(plain.ranks), "")
 
 
 def reconcile(answers: list[Answer]) -> None:
@@ -100,7 +105,7 @@ def text_of(found: dict[str, Any]) -> str:
             lines += textwrap.wrap("what explains it: " + ", ".join(each["pitfalls"]), 76, initial_indent=" " * 12,
                                    subsequent_indent=" " * 12)
         for note in each["neutral"]:
-            lines += textwrap.wrap("made neutral: " + note, 76, initial_indent=" " * 12, subsequent_indent=" " * 12)
+            lines += textwrap.wrap("in these runs: " + note, 76, initial_indent=" " * 12, subsequent_indent=" " * 12)
     return "\n".join(lines) + "\n"
 
 

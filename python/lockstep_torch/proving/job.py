@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from lockstep_torch import processes
+from lockstep_torch.proving.rank import read_all
 
 COUNT = re.compile(r"--(nproc[-_]per[-_]node|num[-_]processes)(=(.*))?$")
 BATCH = re.compile(r"(?i)(micro_?|train(ing)?_?|local_?|per_(gpu|device|rank)_?(train_?)?)?batch(_?size)?$|bs$")
@@ -263,12 +264,12 @@ class Job:
         else:
             code = self.started(of_ranks(words, number), work, folder, limit or self.limit)
         output = (folder / "output").read_text(errors="replace")[-4000:] if (folder / "output").exists() else ""
-        ranks = sorted(folder.glob("rank_*.pt"), key=lambda file: int(file.stem.split("_")[1]))
-        found = [loaded(file) for file in ranks]
+        found = read_all(folder)
         if not keeps_work:
             shutil.rmtree(work, ignore_errors=True)
-        uneven = len(found) > 1 and any(one["enough"] for one in found) and any(one["error"] for one in found)
-        return Run(folder, found, why_of_no_use(code, output, found), uneven, time.monotonic() - began)
+        uneven = uneven_text(found)
+        return Run(folder, found, uneven or why_of_no_use(code, output, found), bool(uneven),
+                   time.monotonic() - began)
 
     def started(self, command: list[str], work: pathlib.Path, folder: pathlib.Path, limit: float) -> int | None:
         """Its exit code; None where it did not end in time."""
@@ -296,19 +297,17 @@ class Job:
         shutil.rmtree(self.root, ignore_errors=True)
 
 
-def loaded(file: pathlib.Path) -> dict[str, Any]:
-    import torch
-    found: dict[str, Any] = torch.load(file, weights_only=False)
-    return found
+def uneven_text(ranks: list[dict[str, Any]]) -> str:
+    """A rank that has done enough ends, and then one that waits for it fails."""
+    enough = next((one for one in ranks if one["enough"]), None)
+    other = next((one for one in ranks if one["error"]), None)
+    if enough is None or other is None:
+        return ""
+    return (f"the ranks do not make as many updates: rank {enough['rank']} had made {len(enough['updates'])} when rank "
+            f"{other['rank']} had made {len(other['updates'])}")
 
 
 def why_of_no_use(code: int | None, output: str, ranks: list[dict[str, Any]]) -> str:
-    made = {one["rank"]: len(one["updates"]) for one in ranks}
-    if len(ranks) > 1 and any(one["enough"] for one in ranks) and any(one["error"] for one in ranks):
-        enough = next(one["rank"] for one in ranks if one["enough"])
-        other = next(one["rank"] for one in ranks if one["error"])
-        return (f"the ranks do not make as many updates: rank {enough} had made {made[enough]} when rank {other} had "
-                f"made {made[other]}")
     if errors := [f"rank {one['rank']}: {one['error']}" for one in ranks if one["error"]]:
         return errors[0]
     if not ranks:

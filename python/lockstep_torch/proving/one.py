@@ -25,7 +25,6 @@ from lockstep_torch.proving.relations import (
     line_of,
     near,
     norm,
-    refusals,
     rounds_of_all,
     untold,
 )
@@ -150,8 +149,6 @@ def factor_of(a: Any, b: Any) -> float | None:
 
 
 def prove(job: Job, plain: Run, names: tuple[str, ...]) -> Answer:
-    if why := next(refusals(plain.ranks), ""):
-        return untold(NAME, why)
     if not job.counts:
         return untold(NAME, "the program starts its ranks itself, so it is not known how one process of it is started; "
                       "torchrun's --nproc-per-node would say")
@@ -218,12 +215,13 @@ def rows_at_once(rank: dict[str, Any]) -> int:
 def attempts(job: Job, two: Run, sites: list[str], names: tuple[str, ...]) -> list[Tried]:
     """Ways to give one process the ranks' batches, up to the first by which all gradients are equal."""
     has_batches = all(rank["batches"] for rank in two.ranks)
-    sizes: list[Sizes] = [names]
-    if not job.changes(names):
-        sizes = [Literal(rows_at_once(two.ranks[0]), place) for place in range(MOST_LITERALS)]
+    changes_of: dict[Sizes, list[str]] = {names: job.changes(names)}
+    if not changes_of[names]:
+        numbers = [Literal(rows_at_once(two.ranks[0]), place) for place in range(MOST_LITERALS)]
+        changes_of = {number: job.changes(number) for number in numbers}
     ways: list[tuple[str, Sizes | None, bool]] = [("as it is", None, False)]
-    for size in sizes:
-        if changes := job.changes(size):
+    for size, changes in changes_of.items():
+        if changes:
             sized = (f"with its batch size times {job.world_size} ({', '.join(changes[:3])}"
                      f"{', ...' if len(changes) > 3 else ''})")
             ways += [(sized, size, False)]

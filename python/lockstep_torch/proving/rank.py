@@ -17,15 +17,15 @@ import torch
 import torch.distributed as dist
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
+from lockstep_torch.looking import parameters_of
 from lockstep_torch.proving.batches import Batches, watch_rows
 from lockstep_torch.proving.cpu import on_cpu
 from lockstep_torch.proving.saving import READ, WRITE, Files
-from lockstep_torch.proving.steps import Steps, copied, digest_of, numbers_of, parameters_of
+from lockstep_torch.proving.steps import Steps, copied, digest_of, numbers_of
 from lockstep_torch.proving.still import Draws, neutralize, watch_draws
 from lockstep_torch.proving.tilt import Tilt
 from lockstep_torch.proving.wide import widen
 
-PLAN = "LOCKSTEP_PROVE"
 OTHERS_END_S = 20.0  # how long a rank that has done enough waits for the others
 
 
@@ -42,6 +42,12 @@ def file_of(folder: pathlib.Path, rank: int) -> pathlib.Path:
 def read(folder: pathlib.Path, rank: int) -> dict[str, Any]:
     found: dict[str, Any] = READ(file_of(folder, rank), weights_only=False)
     return found
+
+
+def read_all(folder: pathlib.Path) -> list[dict[str, Any]]:
+    """Of the ranks that left a file."""
+    return sorted((read(folder, int(file.stem.split("_")[1])) for file in folder.glob("rank_*.pt")),
+                  key=lambda found: int(found["rank"]))
 
 
 class Proved:

@@ -57,8 +57,8 @@ class Files:
         made = max(self.steps.made, default=0)
         if not self.stops:
             return False
-        for update in self.steps.updates[:-KEPT]:
-            update.update(before=[], gradients=[], unclipped=[])
+        if len(self.steps.updates) > KEPT:
+            self.steps.let_go(len(self.steps.updates) - KEPT - 1)
         if self.stop_at.exists():
             return made >= int(self.stop_at.read_text())
         return time.monotonic() - self.began > WAITS_S

@@ -47,8 +47,7 @@ def be_rank(rank: int, run: dict[str, Any], port: int) -> None:
             LOCKSTEP_PROVE=run["plan"])
         sys.path[:] = [os.path.join(run["work"], os.path.relpath(path, run["source"]))
                        if path and pathlib.Path(path).is_relative_to(run["source"]) else path for path in sys.path]
-        from lockstep_torch.proving import rank as proved
-        proved.begin(run["plan"])
+        ranks.begin(run["plan"])
         code = program(run)
     except BaseException:  # noqa: BLE001 as Python's own end
         sys.excepthook(*sys.exc_info())
@@ -76,13 +75,13 @@ def program(run: dict[str, Any]) -> int:
 
 def start(run: dict[str, Any]) -> dict[str, Any]:
     """Until all ranks have ended, one has failed, or the time is over. Nothing of the job is left."""
-    port, ranks = free_port(), set()
+    port, started = free_port(), set()
     try:
         for rank in range(run["ranks"]):
             if (pid := os.fork()) == 0:
                 be_rank(rank, run, port)
-            ranks.add(pid)
-        return wait(run, ranks)
+            started.add(pid)
+        return wait(run, started)
     finally:
         for pid in processes.descendants(os.getpid()):
             with contextlib.suppress(ProcessLookupError):
@@ -92,9 +91,9 @@ def start(run: dict[str, Any]) -> dict[str, Any]:
                 os.waitpid(-1, 0)
 
 
-def wait(run: dict[str, Any], ranks: set[int]) -> dict[str, Any]:
+def wait(run: dict[str, Any], started: set[int]) -> dict[str, Any]:
     until = time.monotonic() + run["limit"]
-    left, failed, late, written = set(ranks), 0, False, False
+    left, failed, late, written = set(started), 0, False, False
     while left and not late:
         pid, status = os.waitpid(-1, os.WNOHANG)
         if pid in left:
@@ -111,7 +110,7 @@ def wait(run: dict[str, Any], ranks: set[int]) -> dict[str, Any]:
 
 
 def all_written(run: dict[str, Any]) -> bool:
-    return all(os.path.exists(os.path.join(run["folder"], f"rank_{rank}.pt")) for rank in range(run["ranks"]))
+    return all(ranks.file_of(pathlib.Path(run["folder"]), rank).exists() for rank in range(run["ranks"]))
 
 
 def leave(*_signal: Any) -> None:
@@ -138,4 +137,5 @@ def serve() -> None:
 if __name__ == "__main__":
     sys.path[0] = sys.argv[1]  # where lockstep_torch is
     from lockstep_torch import processes
+    from lockstep_torch.proving import rank as ranks
     serve()

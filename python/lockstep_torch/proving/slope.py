@@ -25,7 +25,6 @@ from lockstep_torch.proving.relations import (
     near,
     norm,
     of_ranks,
-    refusals,
     rounds_of_all,
     untold,
 )
@@ -132,8 +131,6 @@ def differs_elsewhere(plain: Ranks, moved: Ranks, probes: list[Probe]) -> str | 
 
 def prove(job: Job, plain: Run) -> Answer:
     ranks = plain.ranks
-    if why := next(refusals(ranks), ""):
-        return untold(NAME, why)
     rounds = chosen(ranks)
     if not rounds:
         return untold(NAME, "no update of all ranks comes after another one and a backward; take more --steps")
@@ -205,7 +202,7 @@ def whole(answers: list[Answer], ranks: Ranks, number: int) -> Answer:
         answer.step = answer.factor = answer.line = None
         answer.neutral = [f"what is detached at {line} stays as it was"
                           for line in sorted({line for rank in ranks for line in rank["constant"]})]
-        answer.says = f"at {len(told)} updates, to {max(each.error for each in told):.1g} of it"
+        answer.says = f"at {len(told)} update{'s' * (len(told) > 1)}, to {max(each.error for each in told):.1g} of it"
         return answer
     answer.says += f"; at {len(failing)} of {number} updates that were looked at"
     if functions := sorted({name for rank in ranks for name in rank["functions"]}):

@@ -13,6 +13,7 @@ from torch.distributed import distributed_c10d
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
+from lockstep_torch.looking import parameters_of
 from lockstep_torch.proving.tilt import DETACH, Tilt, line_in
 
 RANDN = torch.randn
@@ -22,10 +23,6 @@ MOST_BYTES = 2 << 30  # of parameters and gradients, in all updates of a rank
 FEWEST = 3  # updates, before a rank ends for them
 ASKS = frozenset(("get_rank", "get_world_size", "get_backend", "get_node_local_rank"))  # that call nobody
 ALONE = 1000  # times as many updates without a call to other ranks, before a rank ends
-
-
-def parameters_of(optimizer: Any) -> list[torch.Tensor]:
-    return [one for group in optimizer.param_groups for one in group["params"]]
 
 
 def bytes_of(parameters: list[torch.Tensor]) -> int:
@@ -165,6 +162,11 @@ class Steps:
         self.forget()
         self.force(parameters)
 
+    def let_go(self, number: int) -> None:
+        """Of an update that is not looked at any more, only its figures stay."""
+        self.bytes -= sum(3 * one.numel() * one.element_size() for one in self.updates[number]["before"])
+        self.updates[number].update(before=[], gradients=[], unclipped=[], after=[])
+
     def forget(self) -> None:
         self.loss, self.grads, self.backwards, self.joined, self.rows = 0.0, 0.0, 0, False, []
         self.cleared.clear()
@@ -205,7 +207,7 @@ class Steps:
             self.updates[-1]["closure"] = self.backwards > 0
             self.force_on(parameters_of(optimizer))
             self.updates[-1]["after"] = [copied(one) for one in parameters_of(optimizer)]
-            self.tilt.begin(len(self.updates), self.optimizers, parameters_of)
+            self.tilt.begin(len(self.updates), self.optimizers)
         used_up = self.forced is not None and len(self.updates) >= len(self.forced)
         if max(self.made) >= self.most or used_up or self.has_enough() or sum(self.alone) >= ALONE * self.most:
             self.ends("")

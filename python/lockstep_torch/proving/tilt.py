@@ -10,6 +10,8 @@ from typing import Any
 
 import torch
 
+from lockstep_torch.looking import parameters_of
+
 MOST_DETACHED = 1 << 26  # numbers that are kept
 DETACH = torch.Tensor.detach
 SET_GRAD: Any = torch._C._set_grad_enabled
@@ -26,8 +28,8 @@ def line_in(folder: str) -> str | None:
 
 
 class Tilt:
-    """`probes`: of each, the numbers of the first update and of the update before which it begins, and for each
-    optimizer by number its parameters' directions."""
+    """`probes`: of each, the number of its first update, whether that step calls a model, and for each optimizer by
+    number its parameters' directions."""
 
     def __init__(self, folder: str) -> None:
         self.folder = folder
@@ -45,14 +47,13 @@ class Tilt:
         self.numbers = 0
         self.place = 0  # in the window
 
-    def begin(self, number: int, optimizers: list[Any], parameters_of: Any) -> None:
+    def begin(self, number: int, optimizers: list[Any]) -> None:
         """Before update `number`."""
         self.windows.append([])
         self.place = 0
         for probe in self.probes:
             if probe["first"] == number:
                 self.until = number
-                self.place = 0
                 self.prepared = [(one, one.data.clone(), direction.to(one.device, one.dtype) * self.size)
                               for place, directions in probe["directions"].items()
                               for one, direction in zip(parameters_of(optimizers[place]), directions, strict=True)]
