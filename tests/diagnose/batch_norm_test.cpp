@@ -184,6 +184,13 @@ TEST_P(BatchNorm, BuffersThatNobodyEqualizesAreNamedWhereTheyAreEvaluated) {
   ASSERT_NE(told, diagnosis.findings.end());
   EXPECT_EQ(told->severity, Severity::advice);
   EXPECT_EQ(told->step, job.steps);
+  // It hides no advice about another equation: here each rank is given other samples.
+  for (std::size_t r = 0; r < of_module.ranks.size(); ++r)
+    for (auto& event : of_module.ranks[r].events)
+      if (event.is<trace::EvaluationInput>()) event.payload = trace::EvaluationInput{4, r};
+  const auto of_parts = diagnose::diagnose(of_module);
+  for (const auto* slug : {"buffers-not-synced", "evaluation-not-reduced"})
+    EXPECT_EQ(std::ranges::count(of_parts.findings, slug, &diagnose::Finding::pitfall), 1) << slug;
 }
 
 TEST_P(BatchNorm, BuffersThatDifferFromTheStartAreLeftOpen) {
