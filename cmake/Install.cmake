@@ -2,7 +2,7 @@
 # the torch-free program as bin/lockstep. Nothing else has to be built: `libraries` builds just that.
 include(CMakePackageConfigHelpers)
 
-set(_folders base launch gpu trace archive flight diagnose observe dist train record checkpoint)
+set(_folders base launch gpu trace archive flight diagnose observe dist train record checkpoint prove)
 set(_package ${CMAKE_INSTALL_LIBDIR}/cmake/Lockstep)
 set(_libraries ${_folders} recorder supervise)  # whose sources lie in record and in launch
 list(TRANSFORM _folders PREPEND common/lockstep/)

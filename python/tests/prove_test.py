@@ -13,7 +13,7 @@ import tempfile
 import unittest
 
 import jsonschema
-from package import LOCKSTEP, environment, full_tier, run
+from package import FOLDER, LOCKSTEP, environment, full_tier, run
 
 HERE = pathlib.Path(__file__).resolve().parent
 SCHEMA = json.loads((HERE.parents[1] / "reports" / "schema" / "prove.schema.json").read_text())
@@ -179,6 +179,52 @@ class Prove(unittest.TestCase):
                 self.assertEqual(job.wait(DEADLINE_S), 130, said)
             self.assertIn("interrupted; nothing of the job is left", said)
             self.assertEqual(list(pathlib.Path(temporary).glob("lockstep-prove-*")), [])
+
+    def proved_cpp(self, way, *relations, code):
+        (self.folder / "proved.py").unlink(missing_ok=True)
+        done = self.prove(FOLDER / "proved", way, options=["--json", "--relations", ",".join(relations)],
+                          launcher=[*TORCHRUN, "--no-python"])
+        self.assertEqual(done.returncode, code, done.stderr + done.stdout)
+        self.assertEqual(list(self.folder.iterdir()), [])
+        jsonschema.validate(json.loads(done.stdout), SCHEMA)
+        return json.loads(done.stdout)["relations"]
+
+    def test_a_right_job_in_cpp_holds(self):
+        slope, one = self.proved_cpp("noise", "slope", "one", code=0)
+        self.assertEqual((slope["standing"], slope["looked_at"]), ("held", 3))
+        self.assertLess(slope["error"], 1e-5)
+        self.assertEqual((one["standing"], one["looked_at"]), ("held", 12))
+        self.assertEqual(one["neutral"][:2], ["BatchNorm goes by its running statistics", "dropout drops nothing"])
+
+    def test_gradients_summed_by_hand_in_cpp(self):
+        slope, one = self.proved_cpp("sum", "slope", "one", code=1)
+        self.assert_factor(slope, 2, "sum-not-mean")
+        self.assert_factor(one, 2, "sum-not-mean")
+        self.assertTrue(one["line"].startswith("proved.cpp:"), one)
+
+    @full_tier
+    def test_other_jobs_in_cpp(self):
+        for way in ("right", "by-hand"):
+            with self.subTest(way):
+                slope, one = self.proved_cpp(way, "slope", "one", code=0)
+                self.assertEqual((slope["standing"], one["standing"]), ("held", "held"))
+        [one] = self.proved_cpp("kinds-weigh", "one", code=1)
+        self.assertEqual(one["pitfalls"], ["mean-of-local-means", "loss-weight-differs"])
+        [slope] = self.proved_cpp("bypasses", "slope", code=1)
+        self.assertIn("each by that of its own loss", slope["says"])
+
+    @full_tier
+    def test_jobs_in_cpp_that_start_again(self):
+        [restart] = self.proved_cpp("saves", "restart", code=0)
+        self.assertEqual((restart["standing"], restart["looked_at"]), ("held", 1))
+        [restart] = self.proved_cpp("forgets", "restart", code=1)
+        self.assertEqual((restart["step"], restart["pitfalls"]), (8, ["optimizer-state-missing"]))
+
+    @full_tier
+    def test_a_job_in_cpp_that_fails(self):
+        done = self.prove(FOLDER / "proved", "throws", launcher=[*TORCHRUN, "--no-python"])
+        self.assertEqual(done.returncode, 2, done.stdout)
+        self.assertIn("the job itself fails: it exited with 1; it said last: error: no more points", done.stderr)
 
     @full_tier
     def test_right_programs_that_look_odd(self):

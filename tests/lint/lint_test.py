@@ -35,7 +35,8 @@ MAY_INCLUDE = {
     "observe": {"base"},
     "dist": {"base", "launch", "gpu", "observe"},
     "train": {"base", "dist", "observe"},
-    "record": {"base", "launch", "dist", "observe", "trace"},
+    "record": {"base", "launch", "dist", "observe", "prove", "trace"},
+    "prove": {"base", "checkpoint", "dist", "launch", "observe", "record", "train"},
     "checkpoint": {"base", "archive", "dist", "observe", "train"},
     "lesson": {"base", "launch", "gpu", "observe", "trace", "diagnose", "report", "dist", "train", "record", "checkpoint"},
 }

@@ -22,7 +22,7 @@ class Hooks final : public at::impl::VariableHooksInterface {
   void _backward(const at::Tensor& root, at::TensorList inputs,
                  const std::optional<at::Tensor>& gradient, std::optional<bool> keep_graph,
                  bool create_graph) const override {
-    hook_(root, inputs.empty() && !create_graph);
+    hook_(root, gradient, inputs.empty() && !create_graph);
     torchs_._backward(root, inputs, gradient, keep_graph, create_graph);
   }
 

@@ -3,11 +3,14 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <optional>
+
 namespace lockstep::record {
 
-// Is given the tensor that a backward() begins at, and whether its gradients are added to those of all leaves and have no
-// graph of their own.
-using BackwardHook = void (*)(const at::Tensor& root, bool whole);
+// Is given the tensor that a backward() begins at, what it is multiplied by where the program says so, and whether its
+// gradients are added to those of all leaves and have no graph of their own.
+using BackwardHook = void (*)(const at::Tensor& root, const std::optional<at::Tensor>& weight,
+                              bool whole);
 
 // From now on `hook` is called before each backward() runs, on the calling thread. The first hook stays. It must not throw. LibTorch has no such hook; Tensor::backward() goes through an interface that
 // may be replaced (ATen/core/VariableHooksInterface.h), and what is put there hands everything on.

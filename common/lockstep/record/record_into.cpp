@@ -2,6 +2,7 @@
 #include <lockstep/base/error.h>
 #include <lockstep/base/say.h>
 #include <lockstep/launch/launch.h>
+#include <lockstep/prove/begin.h>
 #include <lockstep/record/lines.h>
 #include <lockstep/record/observed_backend.h>
 #include <lockstep/record/probes.h>
@@ -109,6 +110,7 @@ std::shared_ptr<trace::Writer> record_into(InitOptions& options,
 
 // The linker is told to look for it (CMakeLists.txt), and so does not drop this file, which nothing else may name.
 extern "C" const bool lockstep_record_is_linked = [] {
-  lockstep::prepare_groups(lockstep::record::record_where_asked);
+  if (!lockstep::prove::begin_where_asked())
+    lockstep::prepare_groups(lockstep::record::record_where_asked);
   return true;
 }();

@@ -34,7 +34,7 @@ Recorder::Recorder(std::shared_ptr<trace::Writer> writer, const ProbeOptions& op
                     },
                 .dealt_for_training = [this] { state_.tell_resumed(); }}),
       state_(*writer_, probes_, model_) {
-  hook_backward([](const at::Tensor& root, bool whole) {
+  hook_backward([](const at::Tensor& root, const auto&, bool whole) {
     if (const auto current = recorder_here()) current->backward(root, whole);
   });
 }

@@ -38,13 +38,20 @@ std::vector<std::int64_t> order_of_epoch(const DistributedSamplerOptions& option
   return order;
 }
 
+int joined_replicas = 1;
+
+int joined_by(const DistributedSamplerOptions& options) {
+  return options.num_replicas == 1 ? joined_replicas : 1;
+}
+
 // This rank's samples of the epoch, without the first `given`, which all ranks together have had.
 std::vector<std::int64_t> shard(const DistributedSamplerOptions& options, std::int64_t epoch,
                                 std::int64_t given) {
   const auto order = order_of_epoch(options, epoch);
   const std::int64_t rest = std::max<std::int64_t>(options.dataset_size - given, 0);
-  const std::int64_t extra = options.drop_last ? 0 : options.num_replicas - 1;
-  std::vector<std::int64_t> mine(static_cast<std::size_t>((rest + extra) / options.num_replicas));
+  const std::int64_t joined = joined_by(options), replicas = options.num_replicas * joined;
+  const std::int64_t extra = options.drop_last ? 0 : replicas - 1;
+  std::vector<std::int64_t> mine(static_cast<std::size_t>((rest + extra) / replicas * joined));
   for (std::size_t i = 0; i < mine.size(); ++i) {
     const auto position = static_cast<std::size_t>(given + options.rank) +
                           i * static_cast<std::size_t>(options.num_replicas);
@@ -54,6 +61,10 @@ std::vector<std::int64_t> shard(const DistributedSamplerOptions& options, std::i
 }
 
 }  // namespace
+
+void join_replicas(int num_replicas) {
+  joined_replicas = num_replicas;
+}
 
 DistributedSampler::DistributedSampler(const DistributedSamplerOptions& options)
     : options_(options), epoch_(std::make_shared<std::int64_t>(0)) {
@@ -75,8 +86,8 @@ std::vector<std::int64_t> DistributedSampler::indices() const {
 }
 
 std::int64_t DistributedSampler::size() const {
-  const std::int64_t extra = options_.drop_last ? 0 : options_.num_replicas - 1;
-  return (options_.dataset_size + extra) / options_.num_replicas;
+  const std::int64_t replicas = options_.num_replicas * joined_by(options_);
+  return (options_.dataset_size + (options_.drop_last ? 0 : replicas - 1)) / replicas;
 }
 
 std::vector<std::vector<std::int64_t>> DistributedSampler::batches(std::int64_t batch_size,
@@ -86,6 +97,7 @@ std::vector<std::vector<std::int64_t>> DistributedSampler::batches(std::int64_t 
     throw UsageError("DistributedSampler::batches: batch_size must be above 0, found " +
                      std::to_string(batch_size) + ".");
   const auto all = indices();
+  batch_size *= joined_by(options_);
   const auto count = static_cast<std::int64_t>(all.size());
   std::vector<std::vector<std::int64_t>> result;
   for (std::int64_t begin = 0; begin < count; begin += batch_size) {
@@ -130,6 +142,7 @@ std::optional<std::vector<std::size_t>> DistributedSampler::next(std::size_t bat
     });
     return std::nullopt;
   }
+  batch_size *= static_cast<std::size_t>(joined_by(options_));
   const auto end = next_ + std::min(batch_size, order_.size() - next_);
   std::vector<std::size_t> batch(order_.begin() + static_cast<std::ptrdiff_t>(next_),
                                  order_.begin() + static_cast<std::ptrdiff_t>(end));

@@ -74,6 +74,10 @@ class DistributedSampler : public torch::data::samplers::Sampler<> {
   bool loaded_ = false;  // and nothing was given since
 };
 
+// From now on a sampler of one replica deals the batches that so many replicas would deal, joined: one process is given
+// what all ranks are given. size() stays that of a replica. For `lockstep prove`.
+void join_replicas(int num_replicas);
+
 // What batches() tells who listens (observe/observer.h), of batches that you have cut yourself.
 void tell_pass(std::int64_t epoch, std::int64_t dataset_size,
                const std::vector<std::vector<std::int64_t>>& batches, Place place = Place::here());

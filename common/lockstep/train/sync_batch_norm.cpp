@@ -1,6 +1,7 @@
 #include <lockstep/base/error.h>
 #include <lockstep/dist/collective_call.h>
 #include <lockstep/observe/observer.h>
+#include <lockstep/observe/own_operations.h>
 #include <lockstep/train/sync_batch_norm.h>
 #include <torch/torch.h>
 
@@ -279,6 +280,7 @@ double SyncBatchNormImpl::count_batch() {
 
 at::Tensor SyncBatchNormImpl::forward(const at::Tensor& input) {
   check(input);
+  const OwnOperations own;  // one process with all ranks' samples goes by the same statistics
   const double momentum = count_batch();
   if (!is_training() || !group_ || group_->getSize() == 1)
     return torch::nn::functional::detail::batch_norm(

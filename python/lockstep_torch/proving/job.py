@@ -53,11 +53,11 @@ def is_python(word: str) -> bool:
 
 
 class Program(NamedTuple):
-    """What torchrun starts. `python`: of the ranks."""
+    """What torchrun starts. `python`: of the ranks, or of torchrun, where they are no Python."""
 
     python: str
     name: str
-    is_module: bool
+    kind: str  # "file", "module" or "executable"
     arguments: list[str]
 
 
@@ -70,8 +70,6 @@ def of_torchrun(command: list[str]) -> Program | None:
         given = get_args_parser().parse_args(command[place:])
     except SystemExit:
         raise Wrong("torchrun does not take these options") from None
-    if given.no_python:
-        return None
     if given.nnodes not in ("1", "1:1"):
         raise Wrong("a job of several nodes is proved on one: leave --nnodes out")
     starts = command[place - 1]
@@ -86,7 +84,10 @@ def of_torchrun(command: list[str]) -> Program | None:
         if len(words) != 1 or not is_python(words[0]):
             return None
         python = words[0]
-    return Program(python, given.training_script, given.module, given.training_script_args)
+    if given.no_python and shutil.which(given.training_script) is None:
+        raise Wrong(f"cannot start {given.training_script}: there is no such program")
+    kind = "executable" if given.no_python else "module" if given.module else "file"
+    return Program(python, given.training_script, kind, given.training_script_args)
 
 
 def of_ranks(command: list[str], number: int) -> list[str]:
@@ -111,8 +112,10 @@ def size_of(folder: pathlib.Path) -> int:
 
 
 def is_left(folder: pathlib.Path) -> bool:
-    """A repository's own folder and an environment of Python are shared by all copies, which cannot write there."""
-    return folder.name == ".git" or (folder / "pyvenv.cfg").exists() or folder.is_symlink()
+    """A repository's own folder, an environment of Python and a build folder are shared by all copies, which do not
+    write there."""
+    return folder.name == ".git" or folder.is_symlink() or any(
+        (folder / name).exists() for name in ("pyvenv.cfg", "CMakeCache.txt"))
 
 
 def copy(source: pathlib.Path, target: pathlib.Path, whole: tuple[pathlib.Path, pathlib.Path]) -> None:
@@ -259,7 +262,7 @@ class Job:
             code = self.server.start({
                 "folder": str(folder), "work": str(work), "plan": str(file), "ranks": number,
                 "limit": limit or self.limit,
-                "source": str(self.source), "program": words[0], "module": self.program.is_module,
+                "source": str(self.source), "program": words[0], "kind": self.program.kind,
                 "arguments": words[1:]})
         else:
             code = self.started(of_ranks(words, number), work, folder, limit or self.limit)
@@ -310,10 +313,13 @@ def uneven_text(ranks: list[dict[str, Any]]) -> str:
 def why_of_no_use(code: int | None, output: str, ranks: list[dict[str, Any]]) -> str:
     if errors := [f"rank {one['rank']}: {one['error']}" for one in ranks if one["error"]]:
         return errors[0]
+    last = [line for line in output.strip().splitlines() if line.strip()][-1:]
+    said = f"; it said last: {last[0].strip()[:200]}" if last else ""
     if not ranks:
-        last = [line for line in output.strip().splitlines() if line.strip()][-1:]
         return ("it did not end in time" if code is None else f"it exited with {code}") + (
-            ", and no optimizer made a step" + (f"; it said last: {last[0].strip()[:200]}" if last else ""))
+            f", and no optimizer made a step{said}")
+    if code and not all(one["enough"] for one in ranks):
+        return f"it exited with {code}{said}"
     if code is None and len(ranks) < ranks[0]["world_size"]:
         return "it did not end in time"
     if len(ranks) < ranks[0]["world_size"]:

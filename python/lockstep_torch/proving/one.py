@@ -46,6 +46,9 @@ class Difference:
     apart: float
     tensor: str
 
+    def is_same_batch(self) -> bool:
+        return self.same_loss if self.same_rows is None else self.same_rows
+
 
 @dataclasses.dataclass
 class Tried:
@@ -59,7 +62,7 @@ class Tried:
         """The larger, the more it says."""
         if self.first is None:
             return not self.why, not self.why, 0, False
-        return False, self.first.same_rows is True, self.equal, self.first.rows[0] == self.first.rows[1]
+        return False, self.first.is_same_batch(), self.equal, self.first.rows[0] == self.first.rows[1]
 
 
 def rows_in(rounds: list[Any]) -> torch.Tensor | None:
@@ -247,7 +250,7 @@ def judged(best: Tried, tried: list[Tried], ranks: Ranks) -> Answer:
         return untold(NAME, f"one process fails, {best.how}: {best.why}")
     if first is None:
         return Answer(NAME, HELD, f"one process, {best.how}, computes the ranks' gradients", looked_at=best.equal)
-    if first.same_rows is not True:
+    if not first.is_same_batch():
         if best.equal > 1:
             return Answer(NAME, HELD, f"one process, {best.how}, computes the ranks' gradients up to update "
                           f"{first.step - 1}; from there on it has other batches", looked_at=best.equal)
@@ -257,7 +260,7 @@ def judged(best: Tried, tried: list[Tried], ranks: Ranks) -> Answer:
         return untold(NAME, f"one process has other batches at update {first.step}, {best.how}: {rows}; if the program "
                       "has a batch size, name it with --batch")
     sized = any("batch size" in each.how for each in tried)
-    if not sized and first.factor is not None and (near(first.factor, 1 / world_size, FACTOR)
+    if not sized and not first.same_loss and first.factor is not None and (near(first.factor, 1 / world_size, FACTOR)
                                                    or near(first.factor, world_size, FACTOR)):
         times = factor_text(first.factor, world_size)
         return untold(NAME, f"the ranks' gradient is that of one process times {times}: the program may divide by a "

@@ -47,6 +47,8 @@ def be_rank(rank: int, run: dict[str, Any], port: int) -> None:
             LOCKSTEP_PROVE=run["plan"])
         sys.path[:] = [os.path.join(run["work"], os.path.relpath(path, run["source"]))
                        if path and pathlib.Path(path).is_relative_to(run["source"]) else path for path in sys.path]
+        if run["kind"] == "executable":
+            os.execvp(run["program"], [run["program"], *run["arguments"]])
         ranks.begin(run["plan"])
         code = program(run)
     except BaseException:  # noqa: BLE001 as Python's own end
@@ -62,7 +64,7 @@ def be_rank(rank: int, run: dict[str, Any], port: int) -> None:
 def program(run: dict[str, Any]) -> int:
     sys.argv = [run["program"], *run["arguments"]]
     try:
-        if run["module"]:
+        if run["kind"] == "module":
             sys.path.insert(0, run["work"])
             runpy.run_module(run["program"], run_name="__main__", alter_sys=True)
         else:
