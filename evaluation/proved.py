@@ -1,13 +1,16 @@
-"""What `prove` says of the eighth set's Python programs: right ones, and what each becomes by an edit.
+"""What `prove` says of programs whose truth is known.
 
-usage: python3 evaluation/proved.py PACKAGE KEY [NAME ...]      KEY: first, later; NAME: an edit, or right-BASE
+usage: python3 evaluation/proved.py PACKAGE KEY SET [NAME ...]      KEY: first, later
 
-PACKAGE is the folder that holds lockstep_torch. The answers go to reports/results/prove.json under KEY. What stands
-under "first" is from the first time that a program was ever proved, so a name may only be in it once. Exit code: 1
-where a relation fails of a right program or a benign change, else 0.
+PACKAGE is the folder that holds lockstep_torch, BUILD/python. A SET is eighth/python or eighth/cpp (right programs, and
+what each becomes by an edit; C++'s are targets, set_eighth_BASE) or twins (the lessons' programs in Python, right-PROGRAM
+or the name of a fault). The answers go to reports/results/prove.json under SET and KEY. What stands under "first" is from
+the first time that a program was ever proved, so a name may only be in it once. Exit code: 1 where a relation fails of a
+right program or a benign change, else 0.
 """
 
 import collections
+import functools
 import json
 import os
 import pathlib
@@ -17,33 +20,60 @@ import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent
-sys.path[:0] = [str(ROOT / path) for path in ("evaluation/sets", "python/tests", "reports")]
+sys.path[:0] = [str(ROOT / path) for path in ("evaluation/sets", "python/tests", "lessons/python", "reports")]
 import edits  # noqa: E402
+import fold  # noqa: E402
 import results  # noqa: E402
-from package import environment  # noqa: E402
+import truths  # noqa: E402
+from package import FOLDER, environment  # noqa: E402
 
-SOURCES = HERE / "sets" / "eighth" / "python"
 DEADLINE_S = 900
 WORDS = {"held": "holds", "fails": "fails", "cannot be told": "?"}
 
 
-def programs():
-    """By name: its kind, and its text."""
-    found = {f"right-{file.stem}": ("right", file.read_text(encoding="utf-8")) for file in sorted(SOURCES.glob("*.py"))}
-    for name, edit in edits.read(SOURCES).items():
-        source = (SOURCES / f"{edit['base']}.py").read_text(encoding="utf-8")
-        found[name] = (edit["truth"].get("class", edit["truth"]["kind"]), edits.applied(source, edit))
+def of_set(name):
+    """By name: its kind, and what writes the program into a folder and gives its words for torchrun."""
+    which, _, language = name.partition("/")
+    sources = HERE / "sets" / which / language
+    if name == "twins":
+        return {slug or f"right-{program}": ("fault" if slug else "right", functools.partial(twin, program, slug))
+                for program, slug in truths.runs()}
+    if language not in ("python", "cpp") or not sources.is_dir():
+        sys.exit(f"there is no such set: {name}; there are eighth/python, eighth/cpp and twins")
+    written = (edits.InPython(sources) if language == "python" else
+               edits.InCpp(sources, FOLDER.parent / "evaluation" / "sets" / which)).written
+    every = edits.read(sources)
+    found = {f"right-{base}": ("right", functools.partial(changed, written, base, None))
+             for base in sorted({edit["base"] for edit in every.values()})}
+    for edit_name, edit in every.items():
+        kind = edit["truth"].get("class", edit["truth"]["kind"])
+        found[edit_name] = (kind, functools.partial(changed, written, edit["base"], edit))
     return found
 
 
-def proved(source):
-    with tempfile.TemporaryDirectory(prefix="lockstep-proved-") as folder:
-        (pathlib.Path(folder) / "train.py").write_text(source, encoding="utf-8")
-        (pathlib.Path(folder) / "out").mkdir()
+def changed(written, base, edit, folder):
+    program, arguments = written(folder, base, edit)
+    how = [] if program.suffix == ".py" else ["--no-python"]
+    return [*how, program, "out", *arguments]
+
+
+def twin(program, slug, folder):
+    file = folder / f"{program}.py"
+    file.write_text(fold.fold(fold.file_of(program).read_text(encoding="utf-8"), slug), encoding="utf-8")
+    return [file, "out"]
+
+
+def proved(write):
+    with tempfile.TemporaryDirectory(prefix="lockstep-proved-") as name:
+        folder = pathlib.Path(name)
+        words = write(folder)
+        (folder / "out").mkdir()
         path = os.pathsep.join([str(pathlib.Path(sys.executable).parent), os.environ["PATH"]])
+        python = os.pathsep.join([str(FOLDER), str(ROOT / "lessons" / "python")])
         done = subprocess.run([sys.executable, "-m", "lockstep_torch.command_line", "prove", "--json", "--", "torchrun",
-                               "--nproc-per-node", "2", "train.py", "out"], cwd=folder, env=environment(PATH=path),
-                              capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+                               "--nproc-per-node", "2", *map(str, words)], cwd=folder,
+                              env=environment(PATH=path, PYTHONPATH=python), capture_output=True, text=True,
+                              timeout=DEADLINE_S, check=False)
     if not done.stdout:
         return {"wrong": done.stderr.strip().splitlines()[-1]}
     found = json.loads(done.stdout)
@@ -73,19 +103,20 @@ def score_of(known, runs):
 
 
 def main(words):
-    if not words or words[0] not in ("first", "later"):
+    if len(words) < 2 or words[0] not in ("first", "later"):
         sys.exit(__doc__)
-    key, *names = words
-    known, path = programs(), results.file_of("prove")
+    key, which, *names = words
+    known, path = of_set(which), results.file_of("prove")
     if unknown := [name for name in names if name not in known]:
         sys.exit(f"there is no {unknown[0]}; there are: {', '.join(known)}")
     report = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    part = report.setdefault(key, {"runs": {}})
+    part = report.setdefault(which, {}).setdefault(key, {"runs": {}})
     for name in names or known:
         if key == "first" and name in part["runs"]:
             sys.exit(f"{name} was proved before; name others, or ask for `later`")
-        part["runs"][name] = proved(known[name][1])
-        print(name, known[name][0], json.dumps(part["runs"][name]), flush=True)
+        kind, write = known[name]
+        part["runs"][name] = proved(write)
+        print(name, kind, json.dumps(part["runs"][name]), flush=True)
         part["score"] = score_of(known, part["runs"])
         path.write_text(results.text(report), encoding="utf-8")
     print(json.dumps(part["score"], indent=1))

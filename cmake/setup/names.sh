@@ -74,7 +74,7 @@ read_exercise() {
 # An exercise is named by its lesson or by its pitfall; what is neither is refused.
 check_exercise() {
   read_exercise "$@"
-  case "$VERB" in start | hint | check | reset) ;; *) return ;; esac
+  case "$VERB" in start | hint | check | prove | reset) ;; *) return ;; esac
   if [[ -z "$EXERCISE" ]] || is_lesson "$EXERCISE" || is_pitfall "$EXERCISE"; then return; fi
   case "$EXERCISE" in [0-9]*) refuse_lesson "$EXERCISE" ;; esac
   local pages=("$ROOT"/lessons/[0-9][0-9]_*/pitfalls/*.md) names="./lockstep list names the lessons, ./lockstep explain the pitfalls"

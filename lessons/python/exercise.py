@@ -1,6 +1,6 @@
 """./lockstep exercise VERB PITFALL --python: mend a Python program in which a pitfall is, and have it judged.
 
-usage: exercise.py start|hint|check|reset PITFALL [--folder DIR]
+usage: exercise.py start|hint|check|prove|reset PITFALL [--folder DIR]
        exercise.py author-check [PITFALL ...]      fails as it is handed out, and passes as the program has it
 """
 
@@ -8,14 +8,17 @@ import argparse
 import os
 import pathlib
 import re
+import shutil
+import subprocess
 import sys
+import tempfile
 import textwrap
 import time
 
 import check
 import handed_out
 import progress
-from programs import (COULD_NOT_RUN, FINDING, ROOT, ended_cleanly, files, lesson_of, lesson_with, page_of, programs, refuse,
+from programs import (COULD_NOT_RUN, FINDING, RANKS, ROOT, ended_cleanly, files, lesson_of, lesson_with, page_of, programs, refuse,
                       title_of)
 from prose import difference, hints, say_difference, say_heading, say_section, section, wrapped
 
@@ -103,7 +106,24 @@ def judge(slug, file):
     say_heading("Why")
     say_section(section(page_of(slug), "Why"), lesson_with(slug) / "pitfalls")
     print(f"\nMore: ./lockstep explain {slug} --python\n"
-          "Right: the oracle holds, the detectors find nothing, and no work was left out.")
+          "Right: the oracle holds, the detectors find nothing, and no work was left out.\n"
+          f"Prove it: ./lockstep exercise prove {options_for(slug, file)}")
+
+
+def prove(slug, file):
+    """Whether it does what one process would (docs/prove.md), by a few short runs."""
+    require(slug, file)
+    with tempfile.TemporaryDirectory(prefix="lockstep-exercise-") as name:
+        folder = pathlib.Path(name)
+        shutil.copy(file, folder)
+        for made in ("own", "notes"):
+            (folder / made).mkdir()
+        own = os.pathsep.join([str(pathlib.Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])])
+        command = [sys.executable, "-m", "lockstep_torch.command_line", "prove", "--", sys.executable, "-m",
+                   "torch.distributed.run", "--nproc-per-node", str(RANKS), file.name, "own"]
+        done = subprocess.run(command, cwd=folder, check=False,
+                              env={**os.environ, "PYTHONPATH": own, "TWIN_NOTES": str(folder / "notes")})
+    sys.exit(done.returncode)
 
 
 def reset(slug, file):
@@ -143,7 +163,7 @@ def author_check(names):
     sys.exit(0 if sound == len(slugs) else FINDING)
 
 
-VERBS = {"start": start, "hint": hint, "check": judge, "reset": reset}
+VERBS = {"start": start, "hint": hint, "check": judge, "prove": prove, "reset": reset}
 
 
 def main():

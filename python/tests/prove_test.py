@@ -227,6 +227,22 @@ class Prove(unittest.TestCase):
         self.assertIn("the job itself fails: it exited with 1; it said last: error: no more points", done.stderr)
 
     @full_tier
+    def test_an_exercise_is_proved(self):
+        exercise = [sys.executable, HERE.parents[1] / "lessons" / "python" / "exercise.py"]
+        words = ["sum-not-mean", "--python", "--folder", self.folder]
+        self.assertEqual(run([*exercise, "start", *words], DEADLINE_S).returncode, 0)
+        done = run([*exercise, "prove", *words], DEADLINE_S)
+        self.assertEqual(done.returncode, 1, done.stderr + done.stdout)
+        self.assertEqual(done.stdout.count("what explains it: sum-not-mean"), 2)
+        file = self.folder / "sum-not-mean.py"
+        sys.path.insert(0, str(HERE.parents[1] / "lessons" / "python"))
+        import handed_out
+        file.write_text(handed_out.right("sum-not-mean"))
+        done = run([*exercise, "prove", *words], DEADLINE_S)
+        self.assertEqual(done.returncode, 0, done.stderr + done.stdout)
+        self.assertEqual(done.stdout.count("  holds  "), 2)
+
+    @full_tier
     def test_right_programs_that_look_odd(self):
         for way in ("frozen", "decays-by-hand", "clips-for-two", "one-plain-process"):
             with self.subTest(way):

@@ -127,7 +127,7 @@ class Commands(Run):
         for command in commands:
             with self.subTest(command):
                 in_it = f" --folder {shlex.quote(str(self.folder_for(command)))}"
-                start = re.sub("exercise (?:hint|check|reset)", "exercise start", command)
+                start = re.sub("exercise (?:hint|check|prove|reset)", "exercise start", command)
                 self.expect(start + in_it, 0)
                 if start != command:  # what was handed out is not yet right
                     self.expect(command + in_it, 1 if "check" in command else 0)

@@ -28,7 +28,7 @@ TOOLS = ("cmake", "ctest", "ninja", "pre-commit", "pip", "python3", "torchrun", 
 COMMAND = re.compile(rf"(?:[A-Z_]+=\S+ )*(?:\./lockstep|lockstep (?:watch|diagnose|report|matrix)|(?:{'|'.join(TOOLS)}|\.?build/\S+|"
                      r"\.lockstep/\S+|~/\S+)(?= )) *\S")
 PLACEHOLDERS = {"SLUG": "missing-set-epoch", "LESSON": "05", "STEP": "3"}
-OF_THE_COURSE = re.compile(r"\./lockstep (?:run (?!all\b)[A-Za-z0-9]|explain|exercise (?:start|hint|check|reset) |start\b)")
+OF_THE_COURSE = re.compile(r"\./lockstep (?:run (?!all\b)[A-Za-z0-9]|explain|exercise (?:start|hint|check|prove|reset) |start\b)")
 WITH_VALUE = ("--variant", "--world-size", "--trace", "--symptom")
 STEPS = sorted(path.name[0] for path in ROOT.glob("lessons/start/[0-9]_*.py"))
 
