@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import pathlib
 import textwrap
@@ -9,7 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from lockstep_torch.proving import one, restart, slope
+from lockstep_torch.proving import neutral, one, restart, slope
 from lockstep_torch.proving.job import Job, Run, Wrong
 from lockstep_torch.proving.relations import FAILS, HELD, UNTOLD, Answer, of_ranks, refusals, untold
 
@@ -45,6 +46,7 @@ def prove(command: list[str], steps: int, world_size: int, relations: tuple[str,
         job.world_size = len(plain.ranks)
         say(f"a run takes {plain.seconds:.0f} s, and about ten are made")
         why = why_not(job, plain)
+        same = functools.cache(lambda: neutral.made(job, plain))
         answers = []
         for name in relations:
             if plain.uneven or (why and name != restart.NAME):
@@ -52,7 +54,7 @@ def prove(command: list[str], steps: int, world_size: int, relations: tuple[str,
             elif name == slope.NAME:
                 answers.append(slope.prove(job, plain))
             elif name == one.NAME:
-                answers.append(one.prove(job, plain, batch))
+                answers.append(one.prove(job, plain, same, batch))
             else:
                 answers.append(restart.prove(job, plain))
         reconcile(answers)

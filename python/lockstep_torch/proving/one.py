@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 
 from lockstep_torch.proving.job import Job, Literal, Run, Sizes
+from lockstep_torch.proving.neutral import Neutral, short
 from lockstep_torch.proving.relations import (
     EXACT,
     FACTOR,
@@ -17,15 +18,17 @@ from lockstep_torch.proving.relations import (
     HELD,
     Answer,
     Ranks,
-    distance,
+    by_gradients_apart,
     dot,
     factor_text,
     fails,
     first_apart,
+    gap,
     line_of,
     near,
     norm,
     rounds_of_all,
+    rows_in,
     untold,
 )
 
@@ -65,11 +68,6 @@ class Tried:
         return False, self.first.is_same_batch(), self.equal, self.first.rows[0] == self.first.rows[1]
 
 
-def rows_in(rounds: list[Any]) -> torch.Tensor | None:
-    found = [rows for _, updates in rounds for update in updates for rows in update["rows"]]
-    return torch.cat(found).sort().values if found else None
-
-
 def same_rows(ranks: list[Any], one: Any) -> tuple[bool | None, tuple[int, int]]:
     a, b = rows_in(ranks), rows_in([one])
     if a is None or b is None:
@@ -94,28 +92,18 @@ def compared(ranks: Ranks, one: dict[str, Any], how: str) -> Tried:
         same_loss = near(*losses, EXACT) or abs(losses[0] - losses[1]) < EXACT
         for update, other, names in zip(of_ranks[0][1], of_one[1], names_of(ranks[0], of_ranks[0][1]), strict=True):
             a, b = update["unclipped"], other["unclipped"]
-            least = EXACT * max(norm(a), norm(b))
-            apart = [distance(x, y, least) for x, y in zip(a, b, strict=True)]
-            total = norm([x - y if x is not None and y is not None else x if y is None else y
-                          for x, y in zip(a, b, strict=True)]) / (max(norm(a), norm(b)) or 1)
+            total, tensor = gap(a, b)
             if total <= EXACT:
                 continue
             rows, numbers = same_rows(of_ranks, of_one)
             rows = rows and (one["joined"] or None)
             tried.first = Difference(of_ranks[0][0], rows, numbers, same_loss, losses, factor_of(a, b), total,
-                                     names[next(place for place, value in enumerate(apart) if value > EXACT)])
+                                     names[tensor])
             tried.draws_apart = any(rank["updates"][place[0]]["drawn"] != one["updates"][place[1]]["drawn"]
                                     for rank, place in before_it(ranks, of_ranks, of_one))
             return tried
         tried.equal += 1
     return tried
-
-
-def by_gradients_apart(ranks: Ranks) -> bool:
-    return any(distance(a, b, EXACT * norm(first["gradients"])) > EXACT
-               for of_all in rounds_of_all(ranks).values() for each in of_all for _, updates in each[1:]
-               for mine, first in zip(updates, each[0][1], strict=True)
-               for a, b in zip(mine["gradients"], first["gradients"], strict=True))
 
 
 def all_same_rows(ranks: Ranks) -> int | None:
@@ -151,24 +139,18 @@ def factor_of(a: Any, b: Any) -> float | None:
     return factor if norm([x - factor * y for x, y in pairs]) <= FACTOR * norm([x for x, _ in pairs]) else None
 
 
-def prove(job: Job, plain: Run, names: tuple[str, ...]) -> Answer:
+def prove(job: Job, plain: Run, same: Callable[[], Neutral], names: tuple[str, ...]) -> Answer:
     if not job.counts:
         return untold(NAME, "the program starts its ranks itself, so it is not known how one process of it is started; "
                       "torchrun's --nproc-per-node would say")
-    sites = sorted({site for rank in plain.ranks for site in rank["sites"]})
-    two = job.run(f"{job.world_size} ranks, with random numbers that do not depend on them", still=sites, keeps=True)
-    if two.error:
-        return untold(NAME, f"with random numbers that do not depend on ranks the job fails: {two.error}")
-    own = draws_its_samples(plain.ranks, two.ranks, sites)
-    if own:  # all ranks and one process may draw the same, and take their part of it
-        sites = []
-        two = job.run(f"{job.world_size} ranks, with their own random numbers", still=sites, keeps=True)
-        if two.error:
-            return untold(NAME, own)
-    tried = attempts(job, two, sites, names)
+    neutral = same()
+    if neutral.why:
+        return untold(NAME, neutral.why)
+    two = neutral.run
+    tried = attempts(job, neutral, names)
     best = max(tried, key=Tried.rank)
-    if own and not (best.first is None or best.first.same_rows):
-        return untold(NAME, own)
+    if neutral.own and not (best.first is None or best.first.same_rows):  # else each takes its part of the same draws
+        return untold(NAME, neutral.own)
     answer = judged(best, tried, two.ranks)
     loose = sorted({site for rank in two.ranks for site in rank["loose"]})
     if answer.standing == FAILS and loose and best.draws_apart:
@@ -183,30 +165,8 @@ def prove(job: Job, plain: Run, names: tuple[str, ...]) -> Answer:
         answer = fails(answer, "each rank is given the same rows, which count as many times as there are ranks",
                        list(range(job.world_size)), ["no-sharding", "shares-of-data-overlap"])
         answer.step, answer.line = step, line_of(two.ranks, step)
-    answer.neutral = sorted({note for rank in two.ranks for note in rank["neutral"]}
-                            | {f"what is drawn at {site} is the same in each row" for site in map(short, sites)})
+    answer.neutral = neutral.notes()
     return answer
-
-
-def draws_its_samples(plain: Ranks, two: Ranks, sites: list[str]) -> str:
-    """Where a line's draws are the same in each row, and it draws which samples to take, all rows are one sample."""
-    def rows(ranks: Ranks) -> list[torch.Tensor]:
-        return [rows for rank in ranks for update in rank["updates"] for rows in update["rows"] if len(rows) > 1]
-
-    def are_one(rows: torch.Tensor) -> bool:
-        return float(rows.max() - rows.min()) <= EXACT * (1 + float(rows.abs().max()))
-    if not sites:
-        return ""
-    if not rows(two):
-        return (f"no module with parameters is called, so it is not known whether {short(sites[0])} draws samples, "
-                "which one process would draw otherwise")
-    if all(map(are_one, rows(two))) and not all(map(are_one, rows(plain))):
-        return "each rank draws its own samples: " + ", ".join(map(short, sites))
-    return ""
-
-
-def short(site: str) -> str:
-    return site.rsplit("/", 1)[-1]
 
 
 def rows_at_once(rank: dict[str, Any]) -> int:
@@ -215,8 +175,9 @@ def rows_at_once(rank: dict[str, Any]) -> int:
     return numbers.most_common(1)[0][0] if numbers else 0
 
 
-def attempts(job: Job, two: Run, sites: list[str], names: tuple[str, ...]) -> list[Tried]:
+def attempts(job: Job, neutral: Neutral, names: tuple[str, ...]) -> list[Tried]:
     """Ways to give one process the ranks' batches, up to the first by which all gradients are equal."""
+    two = neutral.run
     has_batches = all(rank["batches"] for rank in two.ranks)
     changes_of: dict[Sizes, list[str]] = {names: job.changes(names)}
     if not changes_of[names]:
@@ -233,7 +194,7 @@ def attempts(job: Job, two: Run, sites: list[str], names: tuple[str, ...]) -> li
         ways.append(("with the ranks' batches", None, True))
     tried: list[Tried] = []
     for how, batch, is_given in ways:
-        run = job.run(f"one process, {how}", number=1, still=sites, force=str(two.folder), batch=batch,
+        run = job.run(f"one process, {how}", number=1, still=neutral.sites, force=str(two.folder), batch=batch,
                       batches=str(two.folder) if is_given else None)
         if run.error or not run.ranks:
             tried.append(Tried(how, why=run.error))

@@ -74,6 +74,18 @@ def rounds_of_all(ranks: Ranks) -> dict[Any, list[list[tuple[int, Round]]]]:
             for shape in each[0] if all(shape in own for own in each)}
 
 
+def rows_in(rounds: list[Any]) -> torch.Tensor | None:
+    found = [rows for _, updates in rounds for update in updates for rows in update["rows"]]
+    return torch.cat(found).sort().values if found else None
+
+
+def by_gradients_apart(ranks: Ranks) -> bool:
+    return any(distance(a, b, EXACT * norm(first["gradients"])) > EXACT
+               for of_all in rounds_of_all(ranks).values() for each in of_all for _, updates in each[1:]
+               for mine, first in zip(updates, each[0][1], strict=True)
+               for a, b in zip(mine["gradients"], first["gradients"], strict=True))
+
+
 def line_of(ranks: Ranks, update: int) -> str | None:
     line: str | None = ranks[0]["updates"][update]["line"]
     return line
@@ -102,6 +114,15 @@ def distance(a: torch.Tensor | None, b: torch.Tensor | None, least: float) -> fl
     if not math.isfinite(apart):
         return 0.0 if not a.isfinite().all() and not b.isfinite().all() else math.inf
     return apart / max(float(a.double().norm()), float(b.double().norm()), least, 1e-300)
+
+
+def gap(a: Tensors, b: Tensors) -> tuple[float, int]:
+    """How far two gradients are apart, relative, and the place of the first tensor that is."""
+    size = max(norm(a), norm(b))
+    apart = [distance(x, y, EXACT * size) for x, y in zip(a, b, strict=True)]
+    place = next((place for place, value in enumerate(apart) if value > EXACT), 0)
+    return norm([x - y if x is not None and y is not None else x if y is None else y
+                 for x, y in zip(a, b, strict=True)]) / (size or 1), place
 
 
 def near(a: float, b: float, relative: float) -> bool:
