@@ -92,6 +92,11 @@ class Prove(unittest.TestCase):
         self.assertIn("mean-of-local-means", one["pitfalls"])
 
     @full_tier
+    def test_what_ranks_draw_by_generators_of_their_own_is_no_fault(self):
+        self.assertEqual(self.proved("own-noise", "one", code=3)["standing"], "cannot be told")
+        self.assertIn("numpy.random.default_rng", self.proved("own-weight", "one", code=3)["says"])
+
+    @full_tier
     def test_what_is_constant_in_the_loss_is_constant_in_its_slope(self):
         self.assertEqual(self.proved("straight-through", "slope", code=0)["standing"], "held")
         self.assertEqual(self.proved("own-target", "slope", code=0)["standing"], "held")

@@ -4,6 +4,7 @@ import os
 import pathlib
 import sys
 
+import numpy
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -14,6 +15,7 @@ from torch.utils.data.distributed import DistributedSampler
 
 WAY = sys.argv[1]
 BATCH = 6
+DICE = numpy.random.default_rng(int(os.environ.get("RANK", "0")))
 SAVED = pathlib.Path("saved.pt")
 
 
@@ -48,6 +50,10 @@ def loss_of(model, net, points, kinds):
     if WAY == "kinds-weigh":  # each rank by its own counts
         weights = 1 / (1 + kinds.bincount(minlength=3).to(points))
         return cross_entropy(model(points), kinds, weight=weights)
+    if WAY == "own-noise":  # of a generator that no seed of ours reaches
+        points = points + torch.tensor(DICE.normal(size=tuple(points.shape))).to(points)
+    if WAY == "own-weight":
+        return cross_entropy(model(points), kinds) * DICE.random()
     loss = cross_entropy(model(points), kinds)
     return loss / dist.get_world_size() if WAY == "divided" else loss
 

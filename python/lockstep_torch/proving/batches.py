@@ -15,6 +15,7 @@ from torch.utils.data import DataLoader
 from lockstep_torch import looking
 from lockstep_torch.proving.saving import READ, WRITE
 from lockstep_torch.proving.steps import Steps, weights
+from lockstep_torch.proving.still import Draws
 
 MOST_BYTES = 1 << 29  # of batches that are kept
 UNEVEN = 0  # what shorter rows are filled up with, where ranks' rows are not as long
@@ -68,8 +69,8 @@ def watch_rows(steps: Steps) -> None:
 class Batches:
     """Of each loader, in the order in which they are made, and of each of its iterators: the batches it gave."""
 
-    def __init__(self, steps: Steps) -> None:
-        self.steps = steps
+    def __init__(self, steps: Steps, draws: Draws) -> None:
+        self.steps, self.draws = steps, draws
         self.loaders = 0
         self.kept: dict[tuple[int, int], list[bytes]] = {}
         self.bytes = 0
@@ -98,12 +99,19 @@ class Batches:
             parts = [of_rank.get(key) for of_rank in batches.of_ranks]
             if parts and all(parts):
                 return batches.joined(key[0], parts)
-            return batches.told(key, iterate(self))
+            with batches.draws.aside():
+                own = iterate(self)
+            return batches.told(key, own)
         loader.__init__, loader.__iter__ = begins, iterates
 
     def told(self, key: tuple[int, int], batches: Any) -> Iterator[Any]:
         kept = self.kept.setdefault(key, [])
-        for batch in batches:
+        end = object()
+        while True:
+            with self.draws.aside():
+                batch = next(batches, end)
+            if batch is end:
+                return
             self.steps.given.append(key[0])
             written = io.BytesIO()
             if self.bytes < MOST_BYTES and self.keeps:

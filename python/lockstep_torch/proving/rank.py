@@ -56,7 +56,7 @@ class Proved:
         here = os.path.join(os.getcwd(), "")
         self.draws, self.tilt = Draws(here), Tilt(here)
         self.steps = Steps(self.tilt, plan["steps"], self.enough)
-        self.batches = Batches(self.steps)
+        self.batches = Batches(self.steps, self.draws)
         self.files = Files(self.steps, plan["saves"], self.folder)
         self.steps.has_enough = self.files.has_enough
         self.error = ""

@@ -3,11 +3,14 @@ running statistics, a sample's own randomness goes by its position, and what a s
 
 from __future__ import annotations
 
+import collections
+import contextlib
 import functools
 import os
 import random
 import sys
 import zlib
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -23,6 +26,7 @@ OWN = (os.path.join(os.path.dirname(torch.utils.data.__file__), ""), torch.nn.in
 DROPOUT = "dropout drops nothing"
 NORMALIZES = "BatchNorm goes by its running statistics"
 ROW = 4096
+FEW = 64  # numbers that say which draw it was
 SAMPLES = "a sample's random numbers go by its position in the data set"
 
 
@@ -36,7 +40,8 @@ class Draws:
         self.loose: set[str] = set()  # lines whose draws are not made neutral
         self.drawn_now: list[int] = []  # what they drew, as hashes
         self.drawn_before: list[int] = []  # between the last two updates, with the states of other generators
-        self.python: Any = None  # the states of Python's and numpy's generators, before the update
+        self.states: dict[str, int] = {}  # of generators other than torch's, when they were looked at last
+        self.made: collections.deque[tuple[str, Any]] = collections.deque(maxlen=64)  # such, and how each says its own
         self.folder = folder  # another copy in each run
         self.neutral: frozenset[str] = frozenset()  # lines whose draws are the same in each row
         self.neutralizes = False
@@ -62,18 +67,43 @@ class Draws:
         """Lines that draw before two updates in a row."""
         return sorted(site for site, updates in self.sites.items() if any(number + 1 in updates for number in updates))
 
-    def update_begins(self) -> None:
-        self.updates += 1
+    def states_now(self) -> dict[str, int]:
         numpy: Any = sys.modules.get("numpy")
-        states = {"random": hash(random.getstate()),
-                  "numpy.random": hash(numpy.random.get_state()[1].tobytes()) if numpy else 0}
+        found = {"random": hash(random.getstate()),
+                 "numpy.random": hash(numpy.random.get_state()[1].tobytes()) if numpy else 0}
+        for name, state in self.made:
+            found[name] = hash((found.get(name), repr(state())))
+        return found
+
+    def look(self) -> None:
+        """Which of them were used."""
+        states = self.states_now()
         for name, state in states.items():
-            if self.python and self.python[name] != state:
+            if self.updates and self.states and self.states.get(name) != state:
                 self.sites.setdefault(name, set()).add(self.updates)
                 self.loose.add(name)
                 self.drawn_now.append(state)
-        self.python = states
+        self.states = states
+
+    def update_begins(self) -> None:
+        self.updates += 1
+        self.look()
         self.drawn_before, self.drawn_now = self.drawn_now, []
+
+    @contextlib.contextmanager
+    def aside(self) -> Iterator[None]:
+        """What a loader draws for its batches is seen in them."""
+        self.look()
+        before, self.drawn_now = self.drawn_now, []
+        yield
+        self.states, self.drawn_now = self.states_now(), before
+
+    def left(self, site: str, result: torch.Tensor) -> None:
+        """A line draws what is not made neutral."""
+        if self.neutralizes and self.updates and not site.startswith(OWN):
+            self.sites.setdefault(site, set()).add(self.updates)
+            self.loose.add(site)
+            self.drawn_now.append(zlib.crc32(repr(result.reshape(-1)[:FEW].tolist()).encode()))
 
     def is_neutral(self, site: str) -> bool:
         return self.neutralizes and site in self.neutral
@@ -120,7 +150,11 @@ def wrap_draw(draws: Draws, name: str) -> None:
     @functools.wraps(original)
     def draw(*arguments: Any, **options: Any) -> Any:
         result = original(*arguments, **options)  # the generator moves on as it would
-        if not draws.is_neutral(draws.draws_at(options)) or not isinstance(result, torch.Tensor):
+        if not isinstance(result, torch.Tensor):
+            return result
+        site = draws.draws_at(options)
+        if not draws.is_neutral(site):
+            draws.left(site, result)
             return result
         with torch.no_grad():
             result.copy_(whether(arguments, result) if name == "bernoulli" else
@@ -135,7 +169,10 @@ def wrap_fill(draws: Draws, name: str) -> None:
     @functools.wraps(original)
     def fill(tensor: torch.Tensor, *arguments: Any, **options: Any) -> Any:
         original(tensor, *arguments, **options)
-        if draws.is_neutral(draws.draws_at(options)):
+        site = draws.draws_at(options)
+        if not draws.is_neutral(site):
+            draws.left(site, tensor)
+        else:
             given = {key: value for key, value in options.items() if key != "generator"}
             row = same_rows(tensor, name, lambda row, dice: original(row, *arguments, **given, generator=dice))
             with torch.no_grad():
@@ -266,7 +303,32 @@ def watch_draws(draws: Draws) -> None:
         wrap_fill(draws, name)
 
 
+def note(draws: Draws, module: str, name: str, state: Callable[[Any], Any]) -> None:
+    """Generators other than torch's that the program makes. `state`: of one."""
+    owner = sys.modules.get(module)
+    if owner is None:
+        return
+    original: Any = getattr(owner, name)
+
+    def noted(one: Any) -> Any:
+        draws.made.append((f"{module}.{name}", functools.partial(state, one)))
+        return one
+    if not isinstance(original, type):
+        setattr(owner, name, functools.wraps(original)(lambda *seed, **named: noted(original(*seed, **named))))
+        return
+
+    class Noted(original):  # type: ignore[misc]
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            super().__init__(*arguments, **options)
+            noted(self)
+    Noted.__module__, Noted.__name__, Noted.__qualname__ = module, name, name
+    setattr(owner, name, Noted)
+
+
 def neutralize(draws: Draws, sites: list[str]) -> None:
+    note(draws, "random", "Random", lambda one: one.getstate())
+    note(draws, "numpy.random", "RandomState", lambda one: one.get_state(legacy=False))
+    note(draws, "numpy.random", "default_rng", lambda one: one.bit_generator.state)
     draws.neutral, draws.neutralizes = frozenset(sites), True
     keep_all(draws)
     by_running_statistics(draws)
