@@ -334,7 +334,7 @@ def main(arguments: list[str] | None = None) -> int:
                         help="end each run after N updates of an optimizer (default: 12)")
     proved.add_argument("--world-size", metavar="W", type=ranks, default=2, help="ranks (default: 2)")
     proved.add_argument("--relations", metavar="NAME,...",
-                        help="which must hold, of slope, one and restart (default: all)")
+                        help="which must hold, of slope, one, swap and restart (default: all)")
     proved.add_argument("--batch", metavar="NAME", action="append", default=[],
                         help="the batch size's variable or option, where its name does not say so; may be repeated")
     proved.add_argument("--limit", metavar="S", type=seconds, default=120.0,

@@ -49,9 +49,10 @@ class Prove(unittest.TestCase):
         self.assertEqual((answer["ranks"], answer["pitfalls"]), ([0, 1], [pitfall]))
 
     def test_a_right_job_holds(self):
-        slope, one = self.proved("right", "slope", "one", code=0)
+        slope, one, swap = self.proved("right", "slope", "one", "swap", code=0)
         self.assertEqual((slope["standing"], slope["looked_at"]), ("held", 3))
         self.assertEqual((one["standing"], one["looked_at"]), ("held", 12))
+        self.assertEqual((swap["standing"], swap["looked_at"]), ("held", 12))
         self.assertIn("BATCH 6 -> 12", one["says"])
         self.assertEqual(one["neutral"], ["dropout drops nothing"])
 
@@ -91,10 +92,27 @@ class Prove(unittest.TestCase):
         self.assertEqual((slope["standing"], one["standing"], one["step"]), ("held", "fails", 0))
         self.assertIn("mean-of-local-means", one["pitfalls"])
 
+    def test_what_a_rank_does_to_its_batch_must_not_depend_on_it(self):
+        answer = self.proved("rank-weighs", "swap", code=1)
+        self.assertEqual((answer["standing"], answer["step"], answer["ranks"]), ("fails", 0, [0, 1]))
+        self.assertIn("the loss of rank 0's batch is", answer["says"])
+        self.assertEqual(answer["pitfalls"], ["loss-weight-differs"])
+
+    @full_tier
+    def test_ranks_that_change_their_batches_in_other_ways(self):
+        answer = self.proved("rank-turns", "swap", code=1)
+        self.assertEqual((answer["standing"], answer["step"]), ("fails", 0))
+        self.assertIn("makes other rows", answer["says"])
+        one, swap = self.proved("counts-weigh", "one", "swap", code=0)
+        self.assertEqual((one["standing"], swap["standing"], swap["looked_at"]), ("held", "held", 12))
+
     @full_tier
     def test_what_ranks_draw_by_generators_of_their_own_is_no_fault(self):
-        self.assertEqual(self.proved("own-noise", "one", code=3)["standing"], "cannot be told")
-        self.assertIn("numpy.random.default_rng", self.proved("own-weight", "one", code=3)["says"])
+        for way in ("own-noise", "own-weight"):
+            with self.subTest(way):
+                one, swap = self.proved(way, "one", "swap", code=3)
+                self.assertEqual((one["standing"], swap["standing"]), ("cannot be told", "cannot be told"))
+                self.assertIn("numpy.random.default_rng", swap["says"])
 
     @full_tier
     def test_what_is_constant_in_the_loss_is_constant_in_its_slope(self):
@@ -133,11 +151,14 @@ class Prove(unittest.TestCase):
     def test_what_is_wrong_with_a_command_is_said(self):
         done = self.prove("proved.py", "right", options=["--relations", "swing"])
         self.assertEqual(done.returncode, 2)
-        self.assertIn("no relation 'swing'; there are slope, one, restart", done.stderr)
+        self.assertIn("no relation 'swing'; there are slope, one, swap, restart", done.stderr)
         done = self.prove("missing.py")
         self.assertEqual(done.returncode, 2)
         self.assertIn("the job itself fails", done.stderr)
         self.assertNotIn("Traceback", done.stderr)
+
+    @full_tier
+    def test_where_a_job_fails_is_said(self):
         (self.folder / "raises.py").write_text("import torch\nraise ValueError('of its own')\n")
         done = self.prove("raises.py")
         self.assertEqual(done.returncode, 2)

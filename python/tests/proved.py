@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.functional import cross_entropy, mse_loss
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, Subset, TensorDataset
 from torch.utils.data.distributed import DistributedSampler
 
 WAY = sys.argv[1]
@@ -50,10 +50,17 @@ def loss_of(model, net, points, kinds):
     if WAY == "kinds-weigh":  # each rank by its own counts
         weights = 1 / (1 + kinds.bincount(minlength=3).to(points))
         return cross_entropy(model(points), kinds, weight=weights)
+    if WAY == "rank-turns" and dist.get_rank() == 1:
+        points = points.flip(1)
     if WAY == "own-noise":  # of a generator that no seed of ours reaches
         points = points + torch.tensor(DICE.normal(size=tuple(points.shape))).to(points)
-    if WAY == "own-weight":
-        return cross_entropy(model(points), kinds) * DICE.random()
+    if WAY in ("own-weight", "rank-weighs"):
+        weight = DICE.random() if WAY == "own-weight" else 0.5 + dist.get_rank()
+        return cross_entropy(model(points), kinds) * weight
+    if WAY == "counts-weigh":  # by those of all ranks
+        count = torch.tensor(float(len(kinds)))
+        dist.all_reduce(count)
+        return cross_entropy(model(points), kinds, reduction="sum") * dist.get_world_size() / count
     loss = cross_entropy(model(points), kinds)
     return loss / dist.get_world_size() if WAY == "divided" else loss
 
@@ -66,6 +73,8 @@ def main():
     data = TensorDataset(points, points[:, :3].argmax(1))
     sampler = DistributedSampler(data, seed=3)
     loader = DataLoader(data, BATCH, sampler=sampler)
+    if WAY == "counts-weigh":  # the last batches are of 4 and 2
+        loader = DataLoader(Subset(data, range(46, 90) if rank else range(46)), BATCH)
     torch.manual_seed(4)
     net = nn.Sequential(nn.Linear(5, 8), nn.ReLU(), nn.Dropout(0.2), nn.Linear(8, 3))
     by_hand = WAY in ("by-hand", "sum", "twice", "divided")

@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import io
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -74,9 +74,10 @@ class Batches:
         self.loaders = 0
         self.kept: dict[tuple[int, int], list[bytes]] = {}
         self.bytes = 0
-        self.of_ranks: list[dict[tuple[int, int], list[bytes]]] = []  # that one process is to be given
+        self.given: Callable[[], list[dict[tuple[int, int], list[bytes]]]] = list  # of ranks, in place of its own
         self.joins = True  # the ranks' batches, without anything that one batch has in another way
         self.keeps = False
+        self.samples = False  # a batch has several numbers for each of them
 
     def install(self) -> None:
         loader: Any = DataLoader
@@ -96,7 +97,7 @@ class Batches:
                 return iterate(self)
             key = (proved[0], proved[1])
             proved[1] += 1
-            parts = [of_rank.get(key) for of_rank in batches.of_ranks]
+            parts = [of_rank.get(key) for of_rank in batches.given()]
             if parts and all(parts):
                 return batches.joined(key[0], parts)
             with batches.draws.aside():
@@ -113,6 +114,7 @@ class Batches:
             if batch is end:
                 return
             self.steps.given.append(key[0])
+            self.samples = self.samples or any(one.dim() > 1 for one in looking.tensors_in(batch))
             written = io.BytesIO()
             if self.bytes < MOST_BYTES and self.keeps:
                 with contextlib.suppress(Exception):  # of a class that cannot be written
@@ -126,7 +128,7 @@ class Batches:
             self.steps.given.append(loader)
             parts = [READ(io.BytesIO(one), weights_only=False) for one in batches]
             self.joins = self.joins and all(is_like(parts[0], one) for one in parts[1:])
-            yield join(parts)
+            yield join(parts) if len(parts) > 1 else parts[0]
 
     def of_training(self) -> dict[tuple[int, int], list[bytes]]:
         return {key: kept for key, kept in self.kept.items() if key[0] in self.steps.trained}

@@ -10,12 +10,13 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from lockstep_torch.proving import neutral, one, restart, slope
+from lockstep_torch.proving import neutral, one, restart, slope, swap
 from lockstep_torch.proving.job import Job, Run, Wrong
 from lockstep_torch.proving.relations import FAILS, HELD, UNTOLD, Answer, of_ranks, refusals, untold
 
 MEANS = {"slope": "the gradient of an update is the slope of the ranks' mean loss",
          "one": "one process on the same batches computes the same gradients",
+         "swap": "ranks that are given each other's batches compute the same gradients",
          "restart": "a job that is started again goes on as the stopped one"}
 RELATIONS = tuple(MEANS)
 Says = Callable[[str], None]
@@ -55,6 +56,8 @@ def prove(command: list[str], steps: int, world_size: int, relations: tuple[str,
                 answers.append(slope.prove(job, plain))
             elif name == one.NAME:
                 answers.append(one.prove(job, plain, same, batch))
+            elif name == swap.NAME:
+                answers.append(swap.prove(job, same))
             else:
                 answers.append(restart.prove(job, plain))
         reconcile(answers)

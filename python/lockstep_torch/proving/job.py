@@ -252,8 +252,8 @@ class Job:
         if batch is not None:
             words, _changes = scaled(words, work, self.world_size, batch)
         whole = {"folder": str(folder), "steps": self.most_steps, "ranks": self.world_size, "wide": self.wide,
-                 "cpu": self.cpu, "still": None, "tilt": None, "force": None, "batches": None, "saves": False,
-                 "keeps": False} | plan
+                 "cpu": self.cpu, "still": None, "tilt": None, "force": None, "batches": None, "swaps": False,
+                 "saves": False, "keeps": False} | plan
         file = folder / "plan.json"
         file.write_text(json.dumps(whole))
         began = time.monotonic()

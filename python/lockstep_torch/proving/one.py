@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -18,12 +18,14 @@ from lockstep_torch.proving.relations import (
     HELD,
     Answer,
     Ranks,
+    all_same_rows,
     by_gradients_apart,
     dot,
+    draw_apart,
     factor_text,
     fails,
     first_apart,
-    gap,
+    first_gap,
     line_of,
     near,
     norm,
@@ -90,41 +92,16 @@ def compared(ranks: Ranks, one: dict[str, Any], how: str) -> Tried:
             continue
         losses = (sum(updates[0]["loss"] for _, updates in of_ranks) / world_size, of_one[1][0]["loss"])
         same_loss = near(*losses, EXACT) or abs(losses[0] - losses[1]) < EXACT
-        for update, other, names in zip(of_ranks[0][1], of_one[1], names_of(ranks[0], of_ranks[0][1]), strict=True):
-            a, b = update["unclipped"], other["unclipped"]
-            total, tensor = gap(a, b)
-            if total <= EXACT:
-                continue
+        if (other := first_gap(ranks[0], of_ranks[0][1], of_one[1])) is not None:
             rows, numbers = same_rows(of_ranks, of_one)
             rows = rows and (one["joined"] or None)
-            tried.first = Difference(of_ranks[0][0], rows, numbers, same_loss, losses, factor_of(a, b), total,
-                                     names[tensor])
-            tried.draws_apart = any(rank["updates"][place[0]]["drawn"] != one["updates"][place[1]]["drawn"]
-                                    for rank, place in before_it(ranks, of_ranks, of_one))
+            tried.first = Difference(of_ranks[0][0], rows, numbers, same_loss, losses, factor_of(other.a, other.b),
+                                     other.apart, other.tensor)
+            tried.draws_apart = any(draw_apart(rank, one, mine, of_one)
+                                    for rank, mine in zip(ranks, of_ranks, strict=True))
             return tried
         tried.equal += 1
     return tried
-
-
-def all_same_rows(ranks: Ranks) -> int | None:
-    """The first update, where it is so in all."""
-    rounds = [each for of_all in rounds_of_all(ranks).values() for each in of_all]
-    rows = [[rows_in([of_rank]) for of_rank in each] for each in rounds]
-    known = [each for each in rows if all(one is not None for one in each)]
-    same = known and all(one is not None and each[0] is not None and torch.equal(each[0], one)
-                         for each in known for one in each)
-    return min(each[0][0] for each in rounds) if same else None
-
-
-def before_it(ranks: Ranks, of_ranks: list[Any], of_one: Any) -> Iterator[tuple[dict[str, Any], tuple[int, int]]]:
-    """Of each rank the numbers of an update, and of one process's that stands beside it, up to these."""
-    for rank, (begins, _updates) in zip(ranks, of_ranks, strict=True):
-        for back in range(min(begins, of_one[0]) + 1):
-            yield rank, (begins - back, of_one[0] - back)
-
-
-def names_of(rank: dict[str, Any], updates: list[Any]) -> list[list[str]]:
-    return [rank["names"][update["optimizer"]] for update in updates]
 
 
 def factor_of(a: Any, b: Any) -> float | None:

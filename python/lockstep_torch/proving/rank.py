@@ -4,6 +4,7 @@ is written when it has done enough, ends, or fails."""
 from __future__ import annotations
 
 import atexit
+import functools
 import json
 import multiprocessing
 import os
@@ -84,8 +85,7 @@ class Proved:
         watch_rows(self.steps)
         self.batches.keeps = self.plan["keeps"]
         if self.plan["batches"]:
-            self.batches.of_ranks = [read(pathlib.Path(self.plan["batches"]), rank)["batches"]
-                                     for rank in range(self.plan["ranks"])]
+            self.batches.given = functools.cache(self.given)
         if dist.is_available():
             by_gloo()
         hook = sys.excepthook
@@ -110,7 +110,14 @@ class Proved:
             self.tilt.probes, self.tilt.kept = probes[rank], plain["detached"]
             self.steps.forced = plain["updates"]
         if self.plan["force"]:
-            self.steps.forced = read(pathlib.Path(self.plan["force"]), 0)["updates"]
+            self.steps.forced = read(pathlib.Path(self.plan["force"]), rank)["updates"]
+
+    def given(self) -> list[dict[tuple[int, int], list[bytes]]]:
+        """The batches of all ranks for one process, or of another rank."""
+        ranks = range(self.plan["ranks"])
+        folder = pathlib.Path(self.plan["batches"])
+        wanted = [ranks[-1 - rank_and_world_size()[0]]] if self.plan["swaps"] else ranks
+        return [read(folder, rank)["batches"] for rank in wanted]
 
     def write(self) -> None:
         rank, world_size = rank_and_world_size()
@@ -129,7 +136,8 @@ class Proved:
                  "neutral": sorted(self.draws.notes), "sites": sorted(set(self.draws.each_step()) - self.draws.loose),
                  "loose": sorted(set(self.draws.each_step()) & self.draws.loose),
                  "detached": self.tilt.windows if not self.plan["tilt"] else [],
-                 "batches": self.batches.of_training(), "joined": self.batches.joins, "saved": self.files.saved,
+                 "batches": self.batches.of_training(), "joined": self.batches.joins,
+                 "samples": self.batches.samples, "saved": self.files.saved,
                  "loaded": self.files.loaded}
         WRITE(found, file.with_suffix(".part"))
         file.with_suffix(".part").rename(file)

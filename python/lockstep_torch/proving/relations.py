@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -86,6 +86,22 @@ def by_gradients_apart(ranks: Ranks) -> bool:
                for a, b in zip(mine["gradients"], first["gradients"], strict=True))
 
 
+def all_same_rows(ranks: Ranks) -> int | None:
+    """The first update, where it is so in all."""
+    rounds = [each for of_all in rounds_of_all(ranks).values() for each in of_all]
+    rows = [[rows_in([of_rank]) for of_rank in each] for each in rounds]
+    known = [each for each in rows if all(one is not None for one in each)]
+    same = known and all(one is not None and each[0] is not None and torch.equal(each[0], one)
+                         for each in known for one in each)
+    return min(each[0][0] for each in rounds) if same else None
+
+
+def draw_apart(a: dict[str, Any], b: dict[str, Any], one: tuple[int, Any], other: tuple[int, Any]) -> bool:
+    """Whether numbers that are not made neutral are others, up to these rounds of two ranks."""
+    return any(a["updates"][one[0] - back]["drawn"] != b["updates"][other[0] - back]["drawn"]
+               for back in range(min(one[0], other[0]) + 1))
+
+
 def line_of(ranks: Ranks, update: int) -> str | None:
     line: str | None = ranks[0]["updates"][update]["line"]
     return line
@@ -116,13 +132,27 @@ def distance(a: torch.Tensor | None, b: torch.Tensor | None, least: float) -> fl
     return apart / max(float(a.double().norm()), float(b.double().norm()), least, 1e-300)
 
 
-def gap(a: Tensors, b: Tensors) -> tuple[float, int]:
-    """How far two gradients are apart, relative, and the place of the first tensor that is."""
-    size = max(norm(a), norm(b))
-    apart = [distance(x, y, EXACT * size) for x, y in zip(a, b, strict=True)]
-    place = next((place for place, value in enumerate(apart) if value > EXACT), 0)
-    return norm([x - y if x is not None and y is not None else x if y is None else y
-                 for x, y in zip(a, b, strict=True)]) / (size or 1), place
+class Gap(NamedTuple):
+    """Between the gradients of two updates."""
+
+    apart: float  # relative
+    tensor: str  # the first that is another
+    a: Tensors
+    b: Tensors
+
+
+def first_gap(rank: dict[str, Any], updates: Round, others: Round) -> Gap | None:
+    """In a round of a rank, and in another that is to be the same."""
+    for update, other in zip(updates, others, strict=True):
+        a, b = update["unclipped"], other["unclipped"]
+        size = max(norm(a), norm(b))
+        apart = norm([x - y if x is not None and y is not None else x if y is None else y
+                      for x, y in zip(a, b, strict=True)]) / (size or 1)
+        if not apart <= EXACT:
+            each = [distance(x, y, EXACT * size) for x, y in zip(a, b, strict=True)]
+            first = next((place for place, value in enumerate(each) if value > EXACT), 0)
+            return Gap(apart, rank["names"][update["optimizer"]][first], a, b)
+    return None
 
 
 def near(a: float, b: float, relative: float) -> bool:
