@@ -39,6 +39,7 @@ class Prove(unittest.TestCase):
         self.assertEqual(done.returncode, code, done.stderr + done.stdout)
         self.assertEqual([file.name for file in self.folder.iterdir()], ["proved.py"])
         jsonschema.validate(json.loads(done.stdout), SCHEMA)
+        self.noise = json.loads(done.stdout)["noise"]
         found = json.loads(done.stdout)["relations"]
         self.assertEqual([one["relation"] for one in found], list(relations))
         return found[0] if len(found) == 1 else found
@@ -127,8 +128,17 @@ class Prove(unittest.TestCase):
 
     @full_tier
     def test_a_job_that_never_does_the_same_is_not_judged(self):
-        answer = self.proved("unseeded", "slope", code=3)
-        self.assertIn("does not do the same twice", answer["says"])
+        for answer in self.proved("unseeded", "slope", "one", "swap", code=3):
+            self.assertIn("does not do the same twice: on rank 0 the loss before update 0 is", answer["says"])
+        self.assertGreater(self.noise, 1e-2)
+
+    @full_tier
+    def test_an_error_below_the_programs_own_noise_is_no_fault(self):
+        for answer in self.proved("jitters", "one", "swap", code=0):
+            self.assertEqual(answer["standing"], "held", answer["says"])
+        self.assertTrue(1e-7 < self.noise < 1e-5, self.noise)
+        for answer in self.proved("right", "slope", "one", code=0):
+            self.assertEqual((answer["standing"], self.noise), ("held", 0))
 
     @full_tier
     def test_a_resumed_job_goes_on_or_what_it_lost_is_named(self):

@@ -54,9 +54,12 @@ def loss_of(model, net, points, kinds):
         points = points.flip(1)
     if WAY == "own-noise":  # of a generator that no seed of ours reaches
         points = points + torch.tensor(DICE.normal(size=tuple(points.shape))).to(points)
-    if WAY in ("own-weight", "rank-weighs"):
-        weight = DICE.random() if WAY == "own-weight" else 0.5 + dist.get_rank()
-        return cross_entropy(model(points), kinds) * weight
+    if WAY == "own-weight":
+        return cross_entropy(model(points), kinds) * DICE.random()
+    if WAY == "rank-weighs":
+        return cross_entropy(model(points), kinds) * (0.5 + dist.get_rank())
+    if WAY == "jitters":
+        return cross_entropy(model(points), kinds) * (1 + 1e-8 * int.from_bytes(os.urandom(1), "big"))
     if WAY == "counts-weigh":  # by those of all ranks
         count = torch.tensor(float(len(kinds)))
         dist.all_reduce(count)
@@ -107,7 +110,7 @@ def main():
             loss = loss_of(model, net, points + noise, kinds)
             loss.backward()
             if by_hand:
-                average(net, {"by-hand": world, "sum": 1, "twice": world * world, "divided": 1}[WAY])
+                average(net, {"sum": 1, "divided": 1, "twice": world * world}.get(WAY, world))
             nn.utils.clip_grad_norm_(net.parameters(), 0.5)
             optimizer.step()
             if other:

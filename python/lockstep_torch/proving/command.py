@@ -10,9 +10,19 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from lockstep_torch.proving import neutral, one, restart, slope, swap
+from lockstep_torch.proving import again, neutral, one, restart, slope, swap
 from lockstep_torch.proving.job import Job, Run, Wrong
-from lockstep_torch.proving.relations import FAILS, HELD, UNTOLD, Answer, of_ranks, refusals, untold
+from lockstep_torch.proving.relations import (
+    FAILS,
+    HELD,
+    ROUNDING,
+    UNTOLD,
+    Answer,
+    bounds_of,
+    of_ranks,
+    refusals,
+    untold,
+)
 
 MEANS = {"slope": "the gradient of an update is the slope of the ranks' mean loss",
          "one": "one process on the same batches computes the same gradients",
@@ -45,23 +55,28 @@ def prove(command: list[str], steps: int, world_size: int, relations: tuple[str,
     try:
         plain = plain_run(job)
         job.world_size = len(plain.ranks)
-        say(f"a run takes {plain.seconds:.0f} s, and about ten are made")
+        say(f"a run takes {plain.seconds:.0f} s, and about twelve are made")
         why = why_not(job, plain)
-        same = functools.cache(lambda: neutral.made(job, plain))
+        noise = again.Noise(0, why)
+        if not why and set(relations) - {restart.NAME}:
+            noise = again.measured(job, plain)
+        bounds = bounds_of(noise.apart)
+        made = functools.cache(lambda: neutral.made(job, plain))
         answers = []
         for name in relations:
-            if plain.uneven or (why and name != restart.NAME):
-                answers.append(untold(name, why))
+            if plain.uneven or (noise.why and name != restart.NAME):
+                answers.append(untold(name, noise.why))
             elif name == slope.NAME:
-                answers.append(slope.prove(job, plain))
+                answers.append(slope.prove(job, plain, bounds))
             elif name == one.NAME:
-                answers.append(one.prove(job, plain, same, batch))
+                answers.append(one.prove(job, plain, made, bounds, batch))
             elif name == swap.NAME:
-                answers.append(swap.prove(job, same))
+                answers.append(swap.prove(job, made, bounds))
             else:
                 answers.append(restart.prove(job, plain))
         reconcile(answers)
         return {"command": command, "world_size": job.world_size, "wide": job.wide, "cpu": job.cpu,
+                "noise": noise.apart,
                 "updates": len(plain.ranks[0]["updates"]), "runs": job.runs,
                 "seconds": round(time.monotonic() - began, 1), "relations": [vars(each) for each in answers]}
     finally:
@@ -99,6 +114,8 @@ def text_of(found: dict[str, Any]) -> str:
         lines.append("  note    the program asks for CUDA, and got the CPU and Gloo")
     if not found["wide"]:
         lines.append("  note    the program does not run with numbers of 64 bits")
+    if found["noise"] > ROUNDING:
+        lines.append(f"  note    two runs of it are {found['noise']:.2g} apart")
     for each in found["relations"]:
         standing = {HELD: "holds  ", FAILS: "FAILS  ", UNTOLD: "?      "}[each["standing"]]
         lines.append(f"  {standing} {MEANS[each['relation']]}")

@@ -12,11 +12,11 @@ import torch
 from lockstep_torch.proving.job import Job, Literal, Run, Sizes
 from lockstep_torch.proving.neutral import Neutral, short
 from lockstep_torch.proving.relations import (
-    EXACT,
     FACTOR,
     FAILS,
     HELD,
     Answer,
+    Bounds,
     Ranks,
     all_same_rows,
     by_gradients_apart,
@@ -70,15 +70,15 @@ class Tried:
         return False, self.first.is_same_batch(), self.equal, self.first.rows[0] == self.first.rows[1]
 
 
-def same_rows(ranks: list[Any], one: Any) -> tuple[bool | None, tuple[int, int]]:
+def same_rows(ranks: list[Any], one: Any, same: float) -> tuple[bool | None, tuple[int, int]]:
     a, b = rows_in(ranks), rows_in([one])
     if a is None or b is None:
         return None, (0, 0)
     scale = float(b.abs().mean()) if len(b) else 0
-    return a.shape == b.shape and torch.allclose(a, b, rtol=EXACT, atol=EXACT * (1 + scale)), (len(a), len(b))
+    return a.shape == b.shape and torch.allclose(a, b, rtol=same, atol=same * (1 + scale)), (len(a), len(b))
 
 
-def compared(ranks: Ranks, one: dict[str, Any], how: str) -> Tried:
+def compared(ranks: Ranks, one: dict[str, Any], how: str, same: float) -> Tried:
     """Up to the first update whose gradient is another one."""
     world_size = len(ranks)
     found = sorted((each for all_ranks in rounds_of_all([*ranks, one]).values() for each in all_ranks),
@@ -91,9 +91,9 @@ def compared(ranks: Ranks, one: dict[str, Any], how: str) -> Tried:
         if not of_one[1][0]["backwards"] and not of_ranks[0][1][0]["backwards"]:
             continue
         losses = (sum(updates[0]["loss"] for _, updates in of_ranks) / world_size, of_one[1][0]["loss"])
-        same_loss = near(*losses, EXACT) or abs(losses[0] - losses[1]) < EXACT
-        if (other := first_gap(ranks[0], of_ranks[0][1], of_one[1])) is not None:
-            rows, numbers = same_rows(of_ranks, of_one)
+        same_loss = near(*losses, same) or abs(losses[0] - losses[1]) < same
+        if (other := first_gap(ranks[0], of_ranks[0][1], of_one[1], same)) is not None:
+            rows, numbers = same_rows(of_ranks, of_one, same)
             rows = rows and (one["joined"] or None)
             tried.first = Difference(of_ranks[0][0], rows, numbers, same_loss, losses, factor_of(other.a, other.b),
                                      other.apart, other.tensor)
@@ -116,24 +116,24 @@ def factor_of(a: Any, b: Any) -> float | None:
     return factor if norm([x - factor * y for x, y in pairs]) <= FACTOR * norm([x for x, _ in pairs]) else None
 
 
-def prove(job: Job, plain: Run, same: Callable[[], Neutral], names: tuple[str, ...]) -> Answer:
+def prove(job: Job, plain: Run, made: Callable[[], Neutral], bounds: Bounds, names: tuple[str, ...]) -> Answer:
     if not job.counts:
         return untold(NAME, "the program starts its ranks itself, so it is not known how one process of it is started; "
                       "torchrun's --nproc-per-node would say")
-    neutral = same()
+    neutral = made()
     if neutral.why:
         return untold(NAME, neutral.why)
     two = neutral.run
-    tried = attempts(job, neutral, names)
+    tried = attempts(job, neutral, bounds.same[0], names)
     best = max(tried, key=Tried.rank)
     if neutral.own and not (best.first is None or best.first.same_rows):  # else each takes its part of the same draws
         return untold(NAME, neutral.own)
-    answer = judged(best, tried, two.ranks)
+    answer = judged(best, tried, two.ranks, bounds.same[1])
     loose = sorted({site for rank in two.ranks for site in rank["loose"]})
     if answer.standing == FAILS and loose and best.draws_apart:
         return untold(NAME, f"{answer.says}; but one process draws something else at {', '.join(map(short, loose))}")
     if (step := first_apart(two.ranks)) is not None and not (answer.standing == FAILS and (answer.step or 0) < step):
-        if step == 0 and by_gradients_apart(two.ranks):
+        if step == 0 and by_gradients_apart(two.ranks, bounds.same[0]):
             return untold(NAME, "each rank begins with parameters of its own, and updates by gradients of its own")
         answer = fails(answer, "the ranks hold different parameters, and one process has one model",
                        list(range(job.world_size)), ["no-initial-broadcast" if step == 0 else "replicas-diverged"])
@@ -152,7 +152,7 @@ def rows_at_once(rank: dict[str, Any]) -> int:
     return numbers.most_common(1)[0][0] if numbers else 0
 
 
-def attempts(job: Job, neutral: Neutral, names: tuple[str, ...]) -> list[Tried]:
+def attempts(job: Job, neutral: Neutral, same: float, names: tuple[str, ...]) -> list[Tried]:
     """Ways to give one process the ranks' batches, up to the first by which all gradients are equal."""
     two = neutral.run
     has_batches = all(rank["batches"] for rank in two.ranks)
@@ -176,13 +176,13 @@ def attempts(job: Job, neutral: Neutral, names: tuple[str, ...]) -> list[Tried]:
         if run.error or not run.ranks:
             tried.append(Tried(how, why=run.error))
             continue
-        tried.append(compared(two.ranks, run.ranks[0], how))
+        tried.append(compared(two.ranks, run.ranks[0], how, same))
         if tried[-1].first is None and not tried[-1].why:
             break
     return tried
 
 
-def judged(best: Tried, tried: list[Tried], ranks: Ranks) -> Answer:
+def judged(best: Tried, tried: list[Tried], ranks: Ranks, clear: float) -> Answer:
     first, world_size = best.first, len(ranks)
     if best.why:
         return untold(NAME, f"one process fails, {best.how}: {best.why}")
@@ -197,6 +197,9 @@ def judged(best: Tried, tried: list[Tried], ranks: Ranks) -> Answer:
                 numbers if first.rows[0] != first.rows[1] else "other rows")
         return untold(NAME, f"one process has other batches at update {first.step}, {best.how}: {rows}; if the program "
                       "has a batch size, name it with --batch")
+    if first.apart < clear:
+        return untold(NAME, f"the ranks' gradient of update {first.step} is {first.apart:.2g} apart from that of one "
+                      f"process ({best.how}), which may be rounding")
     sized = any("batch size" in each.how for each in tried)
     if not sized and not first.same_loss and first.factor is not None and (near(first.factor, 1 / world_size, FACTOR)
                                                    or near(first.factor, world_size, FACTOR)):

@@ -14,10 +14,29 @@ Tensors = list[torch.Tensor | None]
 
 HELD, FAILS, UNTOLD = "held", "fails", "cannot be told"
 EXACT = 1e-6  # relative; of gradients of one batch, added in another order, in 64 bits
-SLOPE = 1e-3  # relative; of a central difference in 64 bits: errors of right programs are below
-CLEAR = 1e-2  # an error from here on is a fault; between the two nothing is said
+NOISY = 1e-2  # relative; of two runs of one command: from here on they are no measure of anything
+FLOOR = 4  # times the noise: what may be noise
 FACTOR = 1e-3  # relative; how near a ratio is to a whole number of ranks
-ROUNDING = 1e-9  # relative; of a loss that is computed again
+ROUNDING = 1e-9  # relative; of what is computed again
+
+
+class Bounds(NamedTuple):
+    """Relative errors: up to the first of a pair one is no fault, from the second on it is one, and between the two
+    nothing is said."""
+
+    sizes: tuple[float, ...]  # of steps along a direction, as a part of each parameter's root mean square
+    slope: tuple[float, float]  # of a gradient, by a central difference
+    same: tuple[float, float]  # of gradients of the same batches
+    rounding: float = ROUNDING  # of what is computed again
+
+
+WIDE = Bounds((1e-6,), (1e-3, 1e-2), (EXACT, EXACT))  # of 64 bits: slopes of right programs were within 2e-5
+
+
+def bounds_of(noise: float) -> Bounds:
+    (slope, clear), (same, other), floor = WIDE.slope, WIDE.same, FLOOR * noise
+    return Bounds(WIDE.sizes, (max(slope, floor), max(clear, floor)), (max(same, floor), max(other, floor)),
+                  max(ROUNDING, floor))
 
 
 @dataclasses.dataclass
@@ -79,8 +98,8 @@ def rows_in(rounds: list[Any]) -> torch.Tensor | None:
     return torch.cat(found).sort().values if found else None
 
 
-def by_gradients_apart(ranks: Ranks) -> bool:
-    return any(distance(a, b, EXACT * norm(first["gradients"])) > EXACT
+def by_gradients_apart(ranks: Ranks, within: float) -> bool:
+    return any(distance(a, b, within * norm(first["gradients"])) > within
                for of_all in rounds_of_all(ranks).values() for each in of_all for _, updates in each[1:]
                for mine, first in zip(updates, each[0][1], strict=True)
                for a, b in zip(mine["gradients"], first["gradients"], strict=True))
@@ -132,26 +151,36 @@ def distance(a: torch.Tensor | None, b: torch.Tensor | None, least: float) -> fl
     return apart / max(float(a.double().norm()), float(b.double().norm()), least, 1e-300)
 
 
+def apart(a: Tensors, b: Tensors) -> float:
+    """Two gradients, relative."""
+    found = norm([x - y if x is not None and y is not None else x if y is None else y
+                  for x, y in zip(a, b, strict=True)]) / (max(norm(a), norm(b)) or 1)
+    return found if math.isfinite(found) else math.inf
+
+
+def losses_apart(one: dict[str, Any], other: dict[str, Any]) -> float:
+    """Of two updates, relative; where they are small, not."""
+    found = abs(one["loss"] - other["loss"]) / max(abs(one["loss"]), abs(other["loss"]), 1)
+    return found if math.isfinite(found) else math.inf
+
+
 class Gap(NamedTuple):
     """Between the gradients of two updates."""
 
-    apart: float  # relative
+    apart: float
     tensor: str  # the first that is another
     a: Tensors
     b: Tensors
 
 
-def first_gap(rank: dict[str, Any], updates: Round, others: Round) -> Gap | None:
+def first_gap(rank: dict[str, Any], updates: Round, others: Round, within: float) -> Gap | None:
     """In a round of a rank, and in another that is to be the same."""
     for update, other in zip(updates, others, strict=True):
         a, b = update["unclipped"], other["unclipped"]
-        size = max(norm(a), norm(b))
-        apart = norm([x - y if x is not None and y is not None else x if y is None else y
-                      for x, y in zip(a, b, strict=True)]) / (size or 1)
-        if not apart <= EXACT:
-            each = [distance(x, y, EXACT * size) for x, y in zip(a, b, strict=True)]
-            first = next((place for place, value in enumerate(each) if value > EXACT), 0)
-            return Gap(apart, rank["names"][update["optimizer"]][first], a, b)
+        if (found := apart(a, b)) > within:
+            each = [distance(x, y, within * max(norm(a), norm(b))) for x, y in zip(a, b, strict=True)]
+            first = next((place for place, value in enumerate(each) if value > within), 0)
+            return Gap(found, rank["names"][update["optimizer"]][first], a, b)
     return None
 
 
@@ -159,10 +188,10 @@ def near(a: float, b: float, relative: float) -> bool:
     return abs(a - b) <= relative * max(abs(a), abs(b))
 
 
-def factor_text(factor: float, world_size: int) -> str:
+def factor_text(factor: float, world_size: int, within: float = FACTOR) -> str:
     for value, text in ((world_size, f"{world_size}, the number of ranks"), (1 / world_size, f"1/{world_size}"),
                         (0.0, "0")):
-        if abs(factor - value) <= FACTOR * max(value, 1):
+        if abs(factor - value) <= within * max(value, 1):
             return text
     return f"{factor:.4g}"
 

@@ -8,20 +8,18 @@ import torch
 
 from lockstep_torch.proving.job import Job, Run
 from lockstep_torch.proving.relations import (
-    CLEAR,
-    FACTOR,
     FAILS,
     HELD,
-    ROUNDING,
-    SLOPE,
     UNTOLD,
     Answer,
+    Bounds,
     Ranks,
     dot,
     factor_text,
     fails,
     first_apart,
     line_of,
+    losses_apart,
     near,
     norm,
     of_ranks,
@@ -29,8 +27,7 @@ from lockstep_torch.proving.relations import (
     untold,
 )
 
-SIZE = 1e-6  # of a step along a direction, as a part of each parameter's root mean square
-MOVED = 1e-3  # relative; of a loss that is no other for a move by SIZE
+MOVED = 1e3  # times the size of a step: a loss that is as far from that of a run that was not moved has another reason
 ZEROS = 1e-2  # in place of it, where a parameter is 0
 NAME = "slope"
 
@@ -88,106 +85,120 @@ def chosen(ranks: Ranks) -> list[list[tuple[int, Any]]]:
     return sorted(found, key=lambda each: each[0][0])
 
 
-def measured(job: Job, plain: Run, probes: list[Probe], what: str) -> list[list[float]] | str:
+def measured(job: Job, plain: Run, probes: list[Probe], size: float, bounds: Bounds,
+             what: str) -> list[list[float]] | str:
     """Of each probe the central difference on each rank; or why there is none. Where a move is carried on to later
     steps, as by running statistics, only the first probe stays."""
     file = job.root / f"probes_{job.runs}.pt"
     torch.save([[probe.of_rank(rank) for probe in probes] for rank in range(len(plain.ranks))], file)
     losses, carried = [], False
-    for size in (SIZE, -SIZE):
-        run = job.run(f"{what}, {'forward' if size > 0 else 'back'}",
-                      tilt={"size": size, "plain": str(plain.folder), "probes": str(file)})
+    for by, where in ((size, "forward"), (-size, "back")):
+        run = job.run(f"{what}, {where}", tilt={"size": by, "plain": str(plain.folder), "probes": str(file)})
         if run.error:
             return run.error
-        if isinstance(apart := differs_elsewhere(plain.ranks, run.ranks, probes), str):
+        if isinstance(apart := differs_elsewhere(plain.ranks, run.ranks, probes, size, bounds.rounding), str):
             return apart
         carried = carried or apart
         losses.append(run.ranks)
     forward, back = losses
     if carried:
         del probes[1:]
-    return [[(forward[rank]["updates"][first]["loss"] - back[rank]["updates"][first]["loss"]) / (2 * SIZE)
+    return [[(forward[rank]["updates"][first]["loss"] - back[rank]["updates"][first]["loss"]) / (2 * size)
              for rank, first in enumerate(probe.first)] for probe in probes]
 
 
-def differs_elsewhere(plain: Ranks, moved: Ranks, probes: list[Probe]) -> str | bool:
-    """Steps that were not moved are the same in all runs, or the program does not do the same twice. True: they are but
-    for the move."""
+def differs_elsewhere(plain: Ranks, moved: Ranks, probes: list[Probe], size: float, rounding: float) -> str | bool:
+    """Whether the move is carried on to steps that were not moved, or why they are others without it."""
     carried = False
     for rank, (a, b) in enumerate(zip(plain, moved, strict=True)):
         if len(a["updates"]) > len(b["updates"]):
             return f"rank {rank} made {len(a['updates'])} updates in one run and {len(b['updates'])} in another"
         probed = {probe.first[rank] for probe in probes}
         for number, (x, y) in enumerate(zip(a["updates"], b["updates"], strict=False)):
-            apart = abs(x["loss"] - y["loss"]) / max(abs(x["loss"]), abs(y["loss"]), 1)
-            if number in probed or apart <= ROUNDING:
+            if number in probed or losses_apart(x, y) <= rounding:
                 continue
             carried = True
-            if apart > MOVED:
-                return (f"the program does not do the same twice: on rank {rank} the loss before update {number} is "
-                        f"{x['loss']:.9g} in one run and {y['loss']:.9g} in another; seed what it draws")
+            if number < min(probed) or losses_apart(x, y) > MOVED * size:
+                return (f"on rank {rank} the loss before update {number} is {x['loss']:.9g} in one run and "
+                        f"{y['loss']:.9g} in another, which is not for the move")
     return carried
 
 
-def prove(job: Job, plain: Run) -> Answer:
+def prove(job: Job, plain: Run, bounds: Bounds) -> Answer:
     ranks = plain.ranks
     rounds = chosen(ranks)
     if not rounds:
         return untold(NAME, "no update of all ranks comes after another one and a backward; take more --steps")
-    dice = torch.Generator().manual_seed(1)
-    results: list[tuple[list[Probe], list[list[float]]]] = []
-    for along in (True, False):
-        probes = [Probe(each, dice, along) for each in rounds]
-        found = measured(job, plain, probes, "parameters moved along the gradient" if along
-                         else "parameters moved along a random direction")
-        if isinstance(found, str):
-            return untold(NAME, found)
-        results.append((probes, found))
-    number = min(len(probes) for probes, _ in results)
-    answers = [judged(ranks, *((probes[place], found[place]) for probes, found in results)) for place in range(number)]
-    return whole(answers, ranks, number)
+    answers: list[list[Judged]] = []
+    for size in bounds.sizes:
+        dice = torch.Generator().manual_seed(1)  # the same directions for each size
+        results: list[tuple[list[Probe], list[list[float]]]] = []
+        for by_gradient in (True, False):
+            probes = [Probe(each, dice, by_gradient) for each in rounds]
+            found = measured(job, plain, probes, size, bounds, "parameters moved along "
+                             + ("the gradient" if by_gradient else "a random direction"))
+            if isinstance(found, str):
+                return untold(NAME, found)
+            results.append((probes, found))
+        del rounds[min(len(probes) for probes, _ in results):]
+        moves = [list(zip(probes, found, strict=True))[:len(rounds)] for probes, found in results]
+        answers.append([judged(ranks, along, across, bounds.slope) for along, across in zip(*moves, strict=True)])
+    return whole([agreed(each, bounds.slope[0]) for each in zip(*answers, strict=False)], ranks, len(rounds))
 
 
 Measured = tuple[Probe, list[float]]
+Judged = tuple[Answer, float, float]  # with the gradient's length over the slope's, and what is left across
 
 
-def judged(ranks: Ranks, along: Measured, across: Measured) -> Answer:
+def judged(ranks: Ranks, along: Measured, across: Measured, bound: tuple[float, float]) -> Judged:
     """Of one round."""
+    slope, clear = bound
     world_size, step = len(ranks), along[0].first[0]
     promised = [[probe.promised(rank) for rank in range(world_size)] for probe, _ in (along, across)]
     slopes = [sum(found) / world_size for _, found in (along, across)]
     spread = across[0].spread()
-    answer = Answer(NAME, HELD, "", step=step, line=line_of(ranks, step))
-    if spread == 0 and abs(slopes[0]) < SLOPE:
-        return untold(NAME, f"the gradient of update {step} is 0, and so is the slope")
+    answer, everyone = Answer(NAME, HELD, "", step=step, line=line_of(ranks, step)), list(range(world_size))
+    if spread == 0 and abs(slopes[0]) < slope:
+        return untold(NAME, f"the gradient of update {step} is 0, and so is the slope"), 0, 0
     apart = [rank for rank in range(world_size)
-             if not near(promised[0][rank], promised[0][0], SLOPE)
-             or abs(promised[1][rank] - promised[1][0]) > SLOPE * spread]
+             if not near(promised[0][rank], promised[0][0], slope)
+             or abs(promised[1][rank] - promised[1][0]) > slope * spread]
     if apart:
         if first_apart(ranks) == 0:
-            return untold(NAME, "each rank begins with parameters of its own, and updates by gradients of its own")
-        own = all(near(promised[0][rank], along[1][rank], SLOPE) for rank in range(world_size))
+            return untold(NAME, "each rank begins with parameters of its own, and goes by gradients of its own"), 0, 0
+        own = all(near(promised[0][rank], along[1][rank], slope) for rank in range(world_size))
         answer.apart = True
         return fails(answer, "the ranks update by different gradients" + (
             ", each by that of its own loss" if own else ""), sorted({0, *apart}),
-            ["no-gradient-sync", "forward-bypasses-wrapper"] if own else ["gradient-not-the-mean"])
-    factor = promised[0][0] / slopes[0] if abs(slopes[0]) > SLOPE * abs(promised[0][0]) else 1.0
-    error = abs(promised[1][0] - factor * slopes[1]) / (spread or 1)
-    answer.factor = factor
-    if error <= SLOPE and abs(factor - 1) <= SLOPE:
-        answer.error = max(error, abs(factor - 1))
-        return answer
-    everyone = list(range(world_size))
-    if error <= SLOPE:
-        named = (["sum-not-mean"] if near(factor, world_size, FACTOR) else
-                 ["double-average"] if near(factor, 1 / world_size, FACTOR) else [])
-        return fails(answer, "the gradient that the update goes by is the slope of the ranks' mean loss times "
-                               + factor_text(factor, world_size), everyone, named)
-    if error < CLEAR:
-        return untold(NAME, f"the gradient of update {step} and the slope are {error:.2g} apart, which may be rounding")
-    answer.factor = None
-    return fails(answer, "the gradient that the update goes by has another direction than the slope of the "
-                           f"ranks' mean loss ({error:.2g} apart)", everyone, ["gradient-not-the-mean"])
+            ["no-gradient-sync", "forward-bypasses-wrapper"] if own else ["gradient-not-the-mean"]), 0, 0
+    factor = promised[0][0] / slopes[0] if abs(slopes[0]) > slope * abs(promised[0][0]) else 1.0
+    across_it = (promised[1][0] - factor * slopes[1]) / (spread or 1)
+    error = abs(across_it)
+    answer.factor, answer.error = factor, max(error, abs(factor - 1))
+    if answer.error <= slope:
+        pass
+    elif slope < error < clear or answer.error < clear:
+        answer = untold(NAME, f"the gradient of update {step} and the slope are {answer.error:.2g} apart, which may be "
+                        "rounding")
+    elif error <= slope:
+        named = (["sum-not-mean"] if near(factor, world_size, slope) else
+                 ["double-average"] if near(factor, 1 / world_size, slope) else [])
+        answer = fails(answer, "the gradient that the update goes by is the slope of the ranks' mean loss times "
+                               + factor_text(factor, world_size, slope), everyone, named)
+    else:
+        answer.factor = None
+        answer = fails(answer, "the gradient that the update goes by has another direction than the slope of the "
+                               f"ranks' mean loss ({error:.2g} apart)", everyone, ["gradient-not-the-mean"])
+    return answer, factor, across_it
+
+
+def agreed(found: tuple[Judged, ...], slope: float) -> Answer:
+    """By steps of several sizes."""
+    answer, factor, across = found[0]
+    for other, of_other, across_other in found[1:]:
+        if other.standing != answer.standing or not near(of_other, factor, slope) or abs(across - across_other) > slope:
+            return untold(NAME, "steps of two sizes give two slopes of a loss")
+    return max((answer for answer, _, _ in found), key=lambda each: each.error)
 
 
 def whole(answers: list[Answer], ranks: Ranks, number: int) -> Answer:
