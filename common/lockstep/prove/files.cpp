@@ -126,6 +126,7 @@ void Prover::write() {
                   {"detached", plan_.tilt ? Value::List{} : tilt_.windows()},
                   {"batches", deals_ ? Value::List{1} : Value::List{}},
                   {"joined", true},
+                  {"samples", deals_},
                   {"saved", saved_},
                   {"loaded", loaded_}},
       {.sync = false});

@@ -15,7 +15,8 @@ Plan read_plan(const std::filesystem::path& file) {
             .still = {},
             .tilt = {},
             .force = {},
-            .joins = !json.at("batches").is_null()};
+            .joins = !json.at("batches").is_null() && !json.at("swaps").get<bool>(),
+            .swaps = json.at("swaps")};
   if (const auto& still = json.at("still"); !still.is_null())
     plan.still = still.get<std::set<std::string>>();
   if (const auto& tilt = json.at("tilt"); !tilt.is_null())

@@ -25,6 +25,7 @@ struct Plan {
   std::optional<Tilt> tilt;
   std::optional<std::filesystem::path> force;  // the folder of the run whose updates are made
   bool joins;                                  // one process is given the batches of all ranks
+  bool swaps;                                  // ranks are given each other's
 };
 
 // Throws where the file is no plan.

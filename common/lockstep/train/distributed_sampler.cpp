@@ -39,6 +39,7 @@ std::vector<std::int64_t> order_of_epoch(const DistributedSamplerOptions& option
 }
 
 int joined_replicas = 1;
+bool swapped = false;
 
 int joined_by(const DistributedSamplerOptions& options) {
   return options.num_replicas == 1 ? joined_replicas : 1;
@@ -50,11 +51,12 @@ std::vector<std::int64_t> shard(const DistributedSamplerOptions& options, std::i
   const auto order = order_of_epoch(options, epoch);
   const std::int64_t rest = std::max<std::int64_t>(options.dataset_size - given, 0);
   const std::int64_t joined = joined_by(options), replicas = options.num_replicas * joined;
+  const std::int64_t rank = swapped ? options.num_replicas - 1 - options.rank : options.rank;
   const std::int64_t extra = options.drop_last ? 0 : replicas - 1;
   std::vector<std::int64_t> mine(static_cast<std::size_t>((rest + extra) / replicas * joined));
   for (std::size_t i = 0; i < mine.size(); ++i) {
-    const auto position = static_cast<std::size_t>(given + options.rank) +
-                          i * static_cast<std::size_t>(options.num_replicas);
+    const auto position =
+        static_cast<std::size_t>(given + rank) + i * static_cast<std::size_t>(options.num_replicas);
     mine[i] = order[position % order.size()];  // beyond the end: the head again
   }
   return mine;
@@ -64,6 +66,10 @@ std::vector<std::int64_t> shard(const DistributedSamplerOptions& options, std::i
 
 void join_replicas(int num_replicas) {
   joined_replicas = num_replicas;
+}
+
+void swap_replicas() {
+  swapped = true;
 }
 
 DistributedSampler::DistributedSampler(const DistributedSamplerOptions& options)

@@ -75,8 +75,11 @@ class DistributedSampler : public torch::data::samplers::Sampler<> {
 };
 
 // From now on a sampler of one replica deals the batches that so many replicas would deal, joined: one process is given
-// what all ranks are given. size() stays that of a replica. For `lockstep prove`.
+// what all ranks are given. size() stays that of a replica. For `lockstep prove`, as the next one.
 void join_replicas(int num_replicas);
+
+// From now on the samplers of a job's first and last rank deal each other's samples, and so do those in between.
+void swap_replicas();
 
 // What batches() tells who listens (observe/observer.h), of batches that you have cut yourself.
 void tell_pass(std::int64_t epoch, std::int64_t dataset_size,
