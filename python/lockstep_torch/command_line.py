@@ -185,18 +185,46 @@ def prove(options: argparse.Namespace) -> int:
     if unknown := [name for name in wanted if name not in command.RELATIONS]:
         say(f"lockstep: there is no relation {unknown[0]!r}; there are {', '.join(command.RELATIONS)}")
         return USAGE
+    if options.html and not can_make_pages():
+        return COULD_NOT_RUN
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # nothing of the job is left then, either
+    progress = Progress()
     try:
         found = command.prove(options.command, options.steps, options.world_size, wanted, tuple(options.batch),
-                              options.limit, lambda text: say(f"lockstep: {text}"))
+                              options.limit, progress)
     except Wrong as wrong:
         say(f"lockstep: {wrong}")
         return USAGE
     except KeyboardInterrupt:
         say("lockstep: interrupted; nothing of the job is left")
         return INTERRUPTED
-    tell(command.json_of(found) if options.json else command.text_of(found))
-    return command.code_of(found)
+    finally:
+        progress.ends()
+    told = command.json_of(found)
+    tell(told if options.json else command.text_of(found))
+    failed = page("prove_report.py", told, "--", options.html, said=sys.stderr) if options.html else OK
+    return failed or command.code_of(found)
+
+
+class Progress:
+    """Of a proof, a line for each run; in a terminal one line with a bar."""
+
+    def __init__(self) -> None:
+        self.bar = sys.stderr is not None and sys.stderr.isatty()
+
+    def __call__(self, text: str, part: float | None = None) -> None:
+        """`part`: of all runs, how many are made."""
+        if not self.bar:
+            return say(f"lockstep: {text}")
+        width = 20
+        done = "" if part is None else "#" * round(width * min(part, 1)) + "." * (width - round(width * min(part, 1)))
+        line = f"{done} {text}"[:shutil.get_terminal_size().columns - 1]
+        print(f"\r\033[K{line}", end="" if part is not None else "\n", file=sys.stderr, flush=True)
+        return None
+
+    def ends(self) -> None:
+        if self.bar:
+            print("\r\033[K", end="", file=sys.stderr, flush=True)
 
 
 def diagnose(options: argparse.Namespace) -> int:
@@ -250,7 +278,9 @@ def can_make_pages() -> bool:
 
 def page(script: str, told: str, *arguments: str | os.PathLike[str], said: TextIO | None = None) -> int:
     """A program of its own makes it, as in the clone. `said`: where its size is told, if not on standard output."""
-    return subprocess.run([sys.executable, PACKAGE / "html" / script, *arguments], input=told.encode(), stdout=said,
+    installed = PACKAGE / "html"
+    pages = installed if installed.exists() else PACKAGE.parents[1] / "reports" / "html"  # of the clone
+    return subprocess.run([sys.executable, pages / script, *arguments], input=told.encode(), stdout=said,
                           check=False).returncode
 
 
@@ -329,7 +359,7 @@ def main(arguments: list[str] | None = None) -> int:
     watched.set_defaults(run=watch)
     proved = commands.add_parser("prove", help="run a job a few times, and say whether it does what one process would",
                                  usage="lockstep prove [--steps N] [--world-size W] [--relations NAME,...] "
-                                       "[--batch NAME] [--limit S] [--json] -- COMMAND ...")
+                                       "[--batch NAME] [--limit S] [--json] [--html FILE] -- COMMAND ...")
     proved.add_argument("--steps", metavar="N", type=steps, default=12,
                         help="end each run after N updates of an optimizer (default: 12)")
     proved.add_argument("--world-size", metavar="W", type=ranks, default=2, help="ranks (default: 2)")
@@ -340,6 +370,7 @@ def main(arguments: list[str] | None = None) -> int:
     proved.add_argument("--limit", metavar="S", type=seconds, default=120.0,
                         help="end a run after S seconds (default: 120)")
     proved.add_argument("--json", action="store_true")
+    proved.add_argument("--html", metavar="FILE", type=pathlib.Path, help="also write a page")
     proved.add_argument("command", nargs="+", metavar="COMMAND")
     proved.set_defaults(run=prove)
     read = commands.add_parser("diagnose", help="say what is wrong in a folder of traces")

@@ -3,8 +3,11 @@
 usage: python3 prove_test.py PACKAGE [-v] [Prove.test_NAME ...]      the folder that holds lockstep_torch
 """
 
+import contextlib
 import json
+import os
 import pathlib
+import pty
 import shutil
 import signal
 import subprocess
@@ -261,6 +264,24 @@ class Prove(unittest.TestCase):
         done = self.prove(FOLDER / "proved", "throws", launcher=[*TORCHRUN, "--no-python"])
         self.assertEqual(done.returncode, 2, done.stdout)
         self.assertIn("the job itself fails: it exited with 1; it said last: error: no more points", done.stderr)
+
+    @full_tier
+    def test_a_page_and_a_bar(self):
+        with tempfile.TemporaryDirectory(prefix="lockstep test ") as elsewhere:
+            page, seen = pathlib.Path(elsewhere) / "page.html", b""
+            terminal, its_end = pty.openpty()
+            command = [*LOCKSTEP, "prove", "--relations", "slope", "--html", page, "--", *TORCHRUN, "proved.py", "sum"]
+            job = subprocess.Popen(command, cwd=self.folder, env=environment(), stdout=subprocess.PIPE, stderr=its_end)
+            os.close(its_end)
+            with job, contextlib.suppress(OSError):  # of a terminal that nobody has any more
+                while part := os.read(terminal, 4096):
+                    seen += part
+            os.close(terminal)
+            self.assertEqual(job.returncode, 3, seen)  # no run of one process says whether it is meant
+            self.assertIn(b"\r\x1b[K##.................. 2: once more", seen)
+            text = " ".join(page.read_text().split())
+            self.assertIn("the gradient of an update is the slope of the ranks&#39; mean loss", text)
+            self.assertIn("times 2, the number of ranks", text)
 
     @full_tier
     def test_an_exercise_is_proved(self):

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from lockstep_torch.proving import again, neutral, one, restart, slope, swap
-from lockstep_torch.proving.job import Job, Run, Wrong
+from lockstep_torch.proving.job import ABOUT, Job, Run, Wrong
 from lockstep_torch.proving.relations import (
     FAILS,
     HELD,
@@ -29,7 +29,7 @@ MEANS = {"slope": "the gradient of an update is the slope of the ranks' mean los
          "swap": "ranks that are given each other's batches compute the same gradients",
          "restart": "a job that is started again goes on as the stopped one"}
 RELATIONS = tuple(MEANS)
-Says = Callable[[str], None]
+Says = Callable[..., None]
 
 
 def plain_run(job: Job) -> Run:
@@ -55,7 +55,7 @@ def prove(command: list[str], steps: int, world_size: int, relations: tuple[str,
     try:
         plain = plain_run(job)
         job.world_size = len(plain.ranks)
-        say(f"a run takes {plain.seconds:.0f} s, and about twelve are made")
+        say(f"a run takes {plain.seconds:.0f} s, and about {ABOUT} are made")
         why = why_not(job, plain)
         noise = again.Noise(0, why)
         if not why and set(relations) - {restart.NAME}:
@@ -76,9 +76,9 @@ def prove(command: list[str], steps: int, world_size: int, relations: tuple[str,
                 answers.append(restart.prove(job, plain))
         reconcile(answers)
         return {"command": command, "world_size": job.world_size, "wide": job.wide, "cpu": job.cpu,
-                "noise": noise.apart,
-                "updates": len(plain.ranks[0]["updates"]), "runs": job.runs,
-                "seconds": round(time.monotonic() - began, 1), "relations": [vars(each) for each in answers]}
+                "noise": noise.apart, "updates": len(plain.ranks[0]["updates"]), "runs": job.runs,
+                "seconds": round(time.monotonic() - began, 1),
+                "relations": [{"must_hold": MEANS[each.relation], **vars(each)} for each in answers]}
     finally:
         job.leave()
 
@@ -118,7 +118,7 @@ def text_of(found: dict[str, Any]) -> str:
         lines.append(f"  note    two runs of it are {found['noise']:.2g} apart")
     for each in found["relations"]:
         standing = {HELD: "holds  ", FAILS: "FAILS  ", UNTOLD: "?      "}[each["standing"]]
-        lines.append(f"  {standing} {MEANS[each['relation']]}")
+        lines.append(f"  {standing} {each['must_hold']}")
         line = f" ({each['line']})" if each["line"] else ""
         where = (f"since update {each['step']}{line}, {of_ranks(each['ranks'], found['world_size'])}: "
                  if each["standing"] == FAILS and each["step"] is not None else "")

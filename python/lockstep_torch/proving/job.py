@@ -22,6 +22,7 @@ from lockstep_torch.proving.rank import read_all
 COUNT = re.compile(r"--(nproc[-_]per[-_]node|num[-_]processes)(=(.*))?$")
 BATCH = re.compile(r"(?i)(micro_?|train(ing)?_?|local_?|per_(gpu|device|rank)_?(train_?)?)?batch(_?size)?$|bs$")
 MOST_BYTES = 2 << 30  # of a working folder
+ABOUT = 12  # runs of a proof
 MOST_SOURCE = 1 << 20  # of a file in which batch sizes are looked for
 
 
@@ -199,7 +200,7 @@ class Job:
         self.most_steps, self.world_size, self.limit = most_steps, world_size, limit
         self.runs = 0
         self.wide, self.cpu = True, False
-        self.said: Any = lambda _text: None
+        self.said: Any = lambda _text, _part=None: None
         self.program = of_torchrun(command)
         self.counts = self.program is not None or any(COUNT.match(word) for word in command)
         if size_of(source) > MOST_BYTES:
@@ -239,7 +240,7 @@ class Job:
         """`number`: of ranks, where it is another than the job's. `again`: the folder of the run that this one goes
         on from. `batch`: names whose values are the batch sizes, to be multiplied by the world size."""
         self.runs += 1
-        self.said(f"{self.runs}: {what}")
+        self.said(f"{self.runs}: {what}", (self.runs - 1) / ABOUT)
         folder = self.root / f"{self.runs}"
         work = (again or folder) / "work"
         folder.mkdir()
