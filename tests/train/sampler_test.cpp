@@ -122,6 +122,52 @@ std::string refusal(const Options& options) {
   return lockstep::refusal<UsageError>([&] { DistributedSampler sampler(options); });
 }
 
+// Of each rank's batches, in both ways of dealing them, and with a tail.
+TEST(DistributedSampler, OneProcessIsGivenTheReplicasBatchesJoined) {
+  constexpr int kReplicas = 3;
+  for (const std::int64_t size : {24, 26})
+    for (const bool drop_last : {false, true}) {
+      SCOPED_TRACE(::testing::Message() << size << " samples, drop_last " << drop_last);
+      const auto sampler_of = [&](int replicas, int rank) {
+        return DistributedSampler(
+            {.dataset_size = size, .num_replicas = replicas, .rank = rank, .drop_last = drop_last});
+      };
+      std::vector<std::multiset<std::int64_t>> wanted;
+      for (int rank = 0; rank < kReplicas; ++rank) {
+        const auto batches = sampler_of(kReplicas, rank).batches(4);
+        wanted.resize(batches.size());
+        for (std::size_t i = 0; i < batches.size(); ++i)
+          wanted[i].insert(batches[i].begin(), batches[i].end());
+      }
+      const auto sizes = sampler_of(kReplicas, 0).size();
+      join_replicas(kReplicas);
+      auto one = sampler_of(1, 0);
+      EXPECT_EQ(one.size(), sizes);
+      std::vector<std::multiset<std::int64_t>> given;
+      for (const auto& batch : one.batches(4)) given.emplace_back(batch.begin(), batch.end());
+      EXPECT_EQ(given, wanted);
+      one.reset();
+      for (const auto& batch : wanted) {
+        const auto next = one.next(4);
+        ASSERT_TRUE(next);
+        EXPECT_EQ(std::multiset<std::int64_t>(next->begin(), next->end()), batch);
+      }
+      EXPECT_FALSE(one.next(4));
+      join_replicas(1);
+    }
+}
+
+TEST(DistributedSampler, SwappedReplicasHaveEachOthersSamples) {
+  const auto samples = [](int rank) {
+    return DistributedSampler({.dataset_size = 10, .num_replicas = 3, .rank = rank}).indices();
+  };
+  const std::vector before{samples(0), samples(1), samples(2)};
+  swap_replicas(true);
+  EXPECT_THAT((std::vector{samples(2), samples(1), samples(0)}),
+              ::testing::ElementsAreArray(before));
+  swap_replicas(false);
+}
+
 TEST(DistributedSampler, RefusesOptionsWithTheirValue) {
   EXPECT_THAT(refusal({.dataset_size = 0}), HasSubstr("dataset_size must be above 0, found 0"));
   EXPECT_THAT(refusal({.dataset_size = 5, .num_replicas = 0}),

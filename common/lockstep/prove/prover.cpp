@@ -37,7 +37,7 @@ void Prover::install() {
   at::manual_seed(static_cast<std::uint64_t>(place_.rank));
   intercept(operations_);
   if (plan_.joins) join_replicas(plan_.ranks);
-  if (plan_.swaps) swap_replicas();
+  swap_replicas(plan_.swaps);
   prepare_groups([](InitOptions& options) { options.backend = "gloo"; });
 }
 

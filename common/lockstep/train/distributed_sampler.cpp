@@ -68,8 +68,8 @@ void join_replicas(int num_replicas) {
   joined_replicas = num_replicas;
 }
 
-void swap_replicas() {
-  swapped = true;
+void swap_replicas(bool wanted) {
+  swapped = wanted;
 }
 
 DistributedSampler::DistributedSampler(const DistributedSamplerOptions& options)

@@ -78,8 +78,8 @@ class DistributedSampler : public torch::data::samplers::Sampler<> {
 // what all ranks are given. size() stays that of a replica. For `lockstep prove`, as the next one.
 void join_replicas(int num_replicas);
 
-// From now on the samplers of a job's first and last rank deal each other's samples, and so do those in between.
-void swap_replicas();
+// Whether the samplers of a job's first and last rank deal each other's samples, and so those in between.
+void swap_replicas(bool wanted);
 
 // What batches() tells who listens (observe/observer.h), of batches that you have cut yourself.
 void tell_pass(std::int64_t epoch, std::int64_t dataset_size,
