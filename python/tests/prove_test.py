@@ -136,8 +136,18 @@ class Prove(unittest.TestCase):
         self.assertGreater(self.noise, 1e-2)
 
     @full_tier
+    def test_a_job_of_32_bits_is_proved_in_its_own_precision(self):
+        for answer in self.proved("narrow", "slope", "one", "swap", code=0):
+            self.assertEqual(answer["standing"], "held", answer["says"])
+        slope, one = self.proved("narrow-sum", "slope", "one", code=1)
+        for answer in (slope, one):
+            self.assertEqual((answer["standing"], answer["pitfalls"]), ("fails", ["sum-not-mean"]))
+        slope, one = self.proved("narrow-kinds-weigh", "slope", "one", code=1)
+        self.assertEqual((slope["standing"], one["standing"]), ("held", "fails"))
+
+    @full_tier
     def test_an_error_below_the_programs_own_noise_is_no_fault(self):
-        for answer in self.proved("jitters", "one", "swap", code=0):
+        for answer in self.proved("jitters", "slope", "one", "swap", code=0):
             self.assertEqual(answer["standing"], "held", answer["says"])
         self.assertTrue(1e-7 < self.noise < 1e-5, self.noise)
         for answer in self.proved("right", "slope", "one", code=0):

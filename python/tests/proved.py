@@ -36,6 +36,8 @@ def average(model, by):
 
 
 def loss_of(model, net, points, kinds):
+    if WAY.startswith("narrow"):
+        assert points.element_size() == 4, "it takes numbers of 32 bits"
     if WAY == "bypasses":
         return cross_entropy(net(points), kinds)
     if WAY == "straight-through":
@@ -47,7 +49,7 @@ def loss_of(model, net, points, kinds):
         with torch.no_grad():
             target = net(points.flip(1)).softmax(1)
         return cross_entropy(model(points), target) + cross_entropy(model(points), kinds)
-    if WAY == "kinds-weigh":  # each rank by its own counts
+    if WAY in ("kinds-weigh", "narrow-kinds-weigh"):  # each rank by its own counts
         weights = 1 / (1 + kinds.bincount(minlength=3).to(points))
         return cross_entropy(model(points), kinds, weight=weights)
     if WAY == "rank-turns" and dist.get_rank() == 1:
@@ -80,7 +82,7 @@ def main():
         loader = DataLoader(Subset(data, range(46, 90) if rank else range(46)), BATCH)
     torch.manual_seed(4)
     net = nn.Sequential(nn.Linear(5, 8), nn.ReLU(), nn.Dropout(0.2), nn.Linear(8, 3))
-    by_hand = WAY in ("by-hand", "sum", "twice", "divided")
+    by_hand = WAY in ("by-hand", "sum", "twice", "divided", "narrow", "narrow-sum")
     if WAY == "frozen":
         net[0].weight.requires_grad_(False)
     model = net if by_hand or world == 1 else DistributedDataParallel(net)
@@ -110,7 +112,7 @@ def main():
             loss = loss_of(model, net, points + noise, kinds)
             loss.backward()
             if by_hand:
-                average(net, {"sum": 1, "divided": 1, "twice": world * world}.get(WAY, world))
+                average(net, {"sum": 1, "narrow-sum": 1, "divided": 1, "twice": world * world}.get(WAY, world))
             nn.utils.clip_grad_norm_(net.parameters(), 0.5)
             optimizer.step()
             if other:

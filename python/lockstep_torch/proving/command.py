@@ -60,7 +60,7 @@ def prove(command: list[str], steps: int, world_size: int, relations: tuple[str,
         noise = again.Noise(0, why)
         if not why and set(relations) - {restart.NAME}:
             noise = again.measured(job, plain)
-        bounds = bounds_of(noise.apart)
+        bounds = bounds_of(job.wide, noise.apart)
         made = functools.cache(lambda: neutral.made(job, plain))
         answers = []
         for name in relations:
@@ -89,7 +89,7 @@ def why_not(job: Job, plain: Run) -> str:
         return plain.error
     if job.world_size < 2:
         return "the job has one rank"
-    return "the program does not run with 64 bits" if not job.wide else next(refusals(plain.ranks), "")
+    return next(refusals(plain.ranks), "")
 
 
 def reconcile(answers: list[Answer]) -> None:
@@ -113,7 +113,7 @@ def text_of(found: dict[str, Any]) -> str:
     if found["cpu"]:
         lines.append("  note    the program asks for CUDA, and got the CPU and Gloo")
     if not found["wide"]:
-        lines.append("  note    the program does not run with numbers of 64 bits")
+        lines.append("  note    the program does not run with numbers of 64 bits, so it is proved in its own precision")
     if found["noise"] > ROUNDING:
         lines.append(f"  note    two runs of it are {found['noise']:.2g} apart")
     for each in found["relations"]:

@@ -30,12 +30,18 @@ class Bounds(NamedTuple):
     rounding: float = ROUNDING  # of what is computed again
 
 
-WIDE = Bounds((1e-6,), (1e-3, 1e-2), (EXACT, EXACT))  # of 64 bits: slopes of right programs were within 2e-5
+# Measured. In 64 bits slopes of right programs were within 2e-5 of their gradient. In 32 bits the largest errors of
+# five right ones were 0.055, 0.024, 0.008 and 0.016, for steps of 1e-2, 3e-3, 1e-3 and 3e-4: longer ones cross the
+# kinks of a ReLU, shorter ones drown in rounding. Gradients of one process were within 5e-7, and 2e-3 with autocast.
+WIDE = Bounds((1e-6,), (1e-3, 1e-2), (EXACT, EXACT))
+NARROW = Bounds((3e-3, 1e-3), (3e-2, 1e-1), (1e-4, 1e-2))
 
 
-def bounds_of(noise: float) -> Bounds:
-    (slope, clear), (same, other), floor = WIDE.slope, WIDE.same, FLOOR * noise
-    return Bounds(WIDE.sizes, (max(slope, floor), max(clear, floor)), (max(same, floor), max(other, floor)),
+def bounds_of(wide: bool, noise: float) -> Bounds:
+    """Of a program with noise the steps are larger, as those of one in its own precision."""
+    moved, floor = WIDE if wide and noise <= ROUNDING else NARROW, FLOOR * noise
+    (slope, clear), (same, other) = moved.slope, (WIDE if wide else NARROW).same
+    return Bounds(moved.sizes, (max(slope, floor), max(clear, floor)), (max(same, floor), max(other, floor)),
                   max(ROUNDING, floor))
 
 
