@@ -87,6 +87,8 @@ def compared(there: Ranks, here: Ranks, within: float, clear: float) -> Answer:
                           looked_at=equal)
         else:
             return untold(NAME, f"given each other's batches, the ranks train on other rows at update {before[0][0]}")
+    if not equal:
+        return untold(NAME, "with each other's batches the ranks update other parameters")
     return Answer(NAME, HELD, f"at {equal} updates", looked_at=equal)
 
 
