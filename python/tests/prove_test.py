@@ -107,8 +107,10 @@ class Prove(unittest.TestCase):
         answer = self.proved("rank-turns", "swap", code=1)
         self.assertEqual((answer["standing"], answer["step"]), ("fails", 0))
         self.assertIn("makes other rows", answer["says"])
-        one, swap = self.proved("counts-weigh", "one", "swap", code=0)
-        self.assertEqual((one["standing"], swap["standing"], swap["looked_at"]), ("held", "held", 12))
+        for way in ("counts-weigh", "noise-for-two"):
+            with self.subTest(way):
+                one, swap = self.proved(way, "one", "swap", code=0)
+                self.assertEqual((one["standing"], swap["standing"], swap["looked_at"]), ("held", "held", 12))
 
     @full_tier
     def test_what_ranks_draw_by_generators_of_their_own_is_no_fault(self):

@@ -83,12 +83,14 @@ def main():
     torch.manual_seed(4)
     net = nn.Sequential(nn.Linear(5, 8), nn.ReLU(), nn.Dropout(0.2), nn.Linear(8, 3))
     by_hand = WAY in ("by-hand", "sum", "twice", "divided", "narrow", "narrow-sum")
+    for_two = WAY.endswith("for-two")
     if WAY == "frozen":
         net[0].weight.requires_grad_(False)
     model = net if by_hand or world == 1 else DistributedDataParallel(net)
-    optimizer = torch.optim.Adam(net.parameters() if WAY != "clips-for-two" else net[0].parameters(), lr=0.01)
-    other = torch.optim.SGD(net[3].parameters(), lr=0.01) if WAY == "clips-for-two" else None
+    optimizer = torch.optim.Adam(net.parameters() if not for_two else net[0].parameters(), lr=0.01)
+    other = torch.optim.SGD(net[3].parameters(), lr=0.01) if for_two else None
     schedule = torch.optim.lr_scheduler.StepLR(optimizer, 2)
+    own = torch.Generator().manual_seed(rank)
     first = 0
     if SAVED.exists() and WAY.startswith("resume"):
         saved = torch.load(SAVED)
@@ -108,6 +110,8 @@ def main():
             noise = torch.randn(points.shape) if WAY == "unseeded" else 0
             if WAY == "unseeded":
                 noise = noise * int.from_bytes(os.urandom(1), "big")
+            if WAY == "noise-for-two":
+                noise = torch.randn(points.shape, generator=own)
             model.zero_grad()
             loss = loss_of(model, net, points + noise, kinds)
             loss.backward()

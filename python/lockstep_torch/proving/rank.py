@@ -126,6 +126,10 @@ class Proved:
         self.written = True
         file = file_of(self.folder, rank)
         its = self.steps
+        sites = self.draws.each_step(len(its.optimizers))
+        loose = sites & self.draws.loose
+        for update in its.updates:
+            update["drawn"] = [drawn for site, drawn in update["drawn"] if site in loose]
         found = {"rank": rank, "world_size": world_size, "error": self.error, "enough": self.has_enough,
                  "updates": its.updates,
                  "last": [{"before": [copied(one) for one in parameters_of(each)], "digest": digest_of(each),
@@ -133,8 +137,8 @@ class Proved:
                  "names": [[its.names.get(id(one), f"parameter {place}")
                             for place, one in enumerate(parameters_of(each))] for each in its.optimizers],
                  "functions": sorted(its.functions), "constant": sorted(self.tilt.constant),
-                 "neutral": sorted(self.draws.notes), "sites": sorted(set(self.draws.each_step()) - self.draws.loose),
-                 "loose": sorted(set(self.draws.each_step()) & self.draws.loose),
+                 "neutral": sorted(self.draws.notes), "sites": sorted(sites - loose),
+                 "loose": sorted(loose),
                  "detached": self.tilt.windows if not self.plan["tilt"] else [],
                  "batches": self.batches.of_training(), "joined": self.batches.joins,
                  "samples": self.batches.samples, "saved": self.files.saved,

@@ -107,7 +107,7 @@ class Steps:
         self.updates: list[dict[str, Any]] = []
         self.optimizers: list[Any] = []
         self.has_enough: Callable[[], bool] = lambda: False
-        self.drawn: list[int] = []  # by random generators that are not made neutral
+        self.drawn: list[tuple[str, int]] = []  # by random generators that are not made neutral
         self.made: list[int] = []  # updates of each, behind a call to other ranks
         self.alone: list[int] = []  # the others
         self.is_left_out = False  # the update that is made, since there are enough such alone

@@ -38,8 +38,8 @@ class Draws:
         self.sites: dict[str, set[int]] = {}  # lines that draw: how many updates had been made
         self.updates = 0
         self.loose: set[str] = set()  # lines whose draws are not made neutral
-        self.drawn_now: list[int] = []  # what they drew, as hashes
-        self.drawn_before: list[int] = []  # between the last two updates, with the states of other generators
+        self.drawn_now: list[tuple[str, int]] = []  # where what was drawn, as a hash
+        self.drawn_before: list[tuple[str, int]] = []  # between the last two updates, with other generators' states
         self.states: dict[str, int] = {}  # of generators other than torch's, when they were looked at last
         self.made: collections.deque[tuple[str, Any]] = collections.deque(maxlen=64)  # such, and how each says its own
         self.folder = folder  # another copy in each run
@@ -63,9 +63,10 @@ class Draws:
                 self.sites.setdefault(site, set()).update(used)
         return site
 
-    def each_step(self) -> list[str]:
-        """Lines that draw before two updates in a row."""
-        return sorted(site for site, updates in self.sites.items() if any(number + 1 in updates for number in updates))
+    def each_step(self, optimizers: int) -> set[str]:
+        """Lines that draw before two updates in a row, or two of one optimizer, where several take turns."""
+        return {site for site, updates in self.sites.items()
+                if any(number + by in updates for number in updates for by in range(1, optimizers + 1))}
 
     def states_now(self) -> dict[str, int]:
         numpy: Any = sys.modules.get("numpy")
@@ -79,15 +80,15 @@ class Draws:
         """Which of them were used."""
         states = self.states_now()
         for name, state in states.items():
-            if self.updates and self.states and self.states.get(name) != state:
+            if self.states and self.states.get(name) != state:
                 self.sites.setdefault(name, set()).add(self.updates)
                 self.loose.add(name)
-                self.drawn_now.append(state)
+                self.drawn_now.append((name, state))
         self.states = states
 
     def update_begins(self) -> None:
-        self.updates += 1
         self.look()
+        self.updates += 1
         self.drawn_before, self.drawn_now = self.drawn_now, []
 
     @contextlib.contextmanager
@@ -100,10 +101,10 @@ class Draws:
 
     def left(self, site: str, result: torch.Tensor) -> None:
         """A line draws what is not made neutral."""
-        if self.neutralizes and self.updates and not site.startswith(OWN):
+        if self.neutralizes and not site.startswith(OWN):
             self.sites.setdefault(site, set()).add(self.updates)
             self.loose.add(site)
-            self.drawn_now.append(zlib.crc32(repr(result.reshape(-1)[:FEW].tolist()).encode()))
+            self.drawn_now.append((site, zlib.crc32(repr(result.reshape(-1)[:FEW].tolist()).encode())))
 
     def is_neutral(self, site: str) -> bool:
         return self.neutralizes and site in self.neutral
@@ -277,9 +278,10 @@ def watch_loose(draws: Draws, name: str) -> None:
 
     @functools.wraps(original)
     def draw(*arguments: Any, **options: Any) -> Any:
-        draws.loose.add(draws.draws_at(options))
+        site = draws.draws_at(options)
+        draws.loose.add(site)
         result = original(*arguments, **options)
-        draws.drawn_now.append(zlib.crc32(repr(result.tolist()).encode()))
+        draws.drawn_now.append((site, zlib.crc32(repr(result.tolist()).encode())))
         return result
     setattr(torch, name, draw)
 
