@@ -52,7 +52,8 @@ void Prover::read_runs() {
     tilt_.kept = plain.at("detached").as_list();
     forced_ = plain.at("updates").as_list();
   }
-  if (plan_.force) forced_ = read(*plan_.force / file_of(place_.rank).filename()).at("updates").as_list();
+  if (plan_.force)
+    forced_ = read(*plan_.force / file_of(place_.rank).filename()).at("updates").as_list();
 }
 
 std::size_t Prover::place_of(torch::optim::Optimizer& optimizer) {
