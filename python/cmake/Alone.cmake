@@ -48,7 +48,7 @@ target_include_directories(torch_free PRIVATE ${_lockstep}/.. ${XXHASH_INCLUDE} 
 target_precompile_headers(torch_free PRIVATE <algorithm> <functional> <map> <set> <sstream> <lockstep/diagnose/detector.h>)
 
 Python_add_library(_extension MODULE WITH_SOABI src/extension.cpp src/stacks.cpp src/stand_ins.cpp src/values.cpp
-  ${_lockstep}/observe/observer.cpp ${LOCKSTEP_RECORDER})
+  ${_lockstep}/observe/backward_hook.cpp ${_lockstep}/observe/observer.cpp ${LOCKSTEP_RECORDER})
 target_include_directories(_extension SYSTEM PRIVATE ${_torch_folder}/include
   ${_torch_folder}/include/torch/csrc/api/include ${XXHASH_INCLUDE})
 target_include_directories(_extension PRIVATE ${_lockstep}/..)

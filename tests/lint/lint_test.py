@@ -36,7 +36,7 @@ MAY_INCLUDE = {
     "dist": {"base", "launch", "gpu", "observe"},
     "train": {"base", "dist", "observe"},
     "record": {"base", "launch", "dist", "observe", "prove", "trace"},
-    "prove": {"base", "checkpoint", "dist", "launch", "observe", "record", "train"},
+    "prove": {"base", "checkpoint", "dist", "launch", "observe", "train"},
     "checkpoint": {"base", "archive", "dist", "observe", "train"},
     "lesson": {"base", "launch", "gpu", "observe", "trace", "diagnose", "report", "dist", "train", "record", "checkpoint"},
 }

@@ -2,10 +2,10 @@
 #include <lockstep/base/environment.h>
 #include <lockstep/base/say.h>
 #include <lockstep/checkpoint/checkpoint.h>
+#include <lockstep/observe/backward_hook.h>
 #include <lockstep/observe/own_operations.h>
 #include <lockstep/prove/begin.h>
 #include <lockstep/prove/prover.h>
-#include <lockstep/record/backward_hook.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -155,7 +155,7 @@ bool begin_where_asked() {
   try {
     prover() = std::make_shared<Prover>(read_plan(*file));
     prover()->install();
-    record::hook_backward([](const at::Tensor& root, const auto& weight, bool) {
+    hook_backward([](const at::Tensor& root, const auto& weight, bool) {
       if (prover()) prover()->backward(root, weight);
     });
     observe(prover());

@@ -3,7 +3,7 @@
 
 #include <lockstep/base/say.h>
 #include <lockstep/dist/collective_call.h>
-#include <lockstep/record/backward_hook.h>
+#include <lockstep/observe/backward_hook.h>
 #include <lockstep/record/fed_inputs.h>
 #include <lockstep/record/held_parameters.h>
 #include <lockstep/record/local_gradients.h>

@@ -1,6 +1,6 @@
 #include <lockstep/base/say.h>
 #include <lockstep/dist/collective_call.h>
-#include <lockstep/record/backward_hook.h>
+#include <lockstep/observe/backward_hook.h>
 #include <lockstep/record/recorder.h>
 
 #include <algorithm>

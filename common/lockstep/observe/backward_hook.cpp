@@ -1,12 +1,12 @@
 #include <ATen/core/VariableHooksInterface.h>
-#include <lockstep/record/backward_hook.h>
+#include <lockstep/observe/backward_hook.h>
 #include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include <mutex>
 #include <utility>
 
-namespace lockstep::record {
+namespace lockstep {
 namespace {
 
 using at::TensorBase;
@@ -97,4 +97,4 @@ bool is_accumulated(const at::Tensor& leaf) {
   return found != only->end() && found->second.needed_;
 }
 
-}  // namespace lockstep::record
+}  // namespace lockstep

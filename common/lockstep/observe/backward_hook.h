@@ -5,7 +5,7 @@
 
 #include <optional>
 
-namespace lockstep::record {
+namespace lockstep {
 
 // Is given the tensor that a backward() begins at, what it is multiplied by where the program says so, and whether its
 // gradients are added to those of all leaves and have no graph of their own.
@@ -20,4 +20,4 @@ void hook_backward(BackwardHook hook);
 // alone. True where no backward runs on this thread.
 bool is_accumulated(const at::Tensor& leaf);
 
-}  // namespace lockstep::record
+}  // namespace lockstep
