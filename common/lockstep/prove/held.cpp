@@ -14,11 +14,14 @@ constexpr std::int64_t kChunk = 4096;
 
 // Of a random projection. The first ones are the same for each number, so zeros at the end do not count.
 at::Tensor weights(std::int64_t number) {
-  static Tensors chunks;
-  while (static_cast<std::int64_t>(chunks.size()) <= number / kChunk)
-    chunks.push_back(at::randn({kChunk}, at::detail::createCPUGenerator(chunks.size()),
+  static auto all = at::empty({0}, at::kDouble);
+  Tensors chunks{all};
+  for (auto place = all.numel() / kChunk; place <= number / kChunk; ++place)
+    chunks.push_back(at::randn({kChunk},
+                               at::detail::createCPUGenerator(static_cast<std::uint64_t>(place)),
                                at::TensorOptions(at::kDouble)));
-  return at::cat(chunks).slice(0, 0, number);
+  if (chunks.size() > 1) all = at::cat(chunks);
+  return all.slice(0, 0, number);
 }
 
 double projected(const at::Tensor& tensor) {
@@ -76,7 +79,8 @@ at::Tensor rows_of(const Tensors& inputs) {
 Value::Dict state_of(torch::optim::Optimizer& optimizer) {
   const auto state = state_dict(optimizer);
   Value::List digests, options;
-  for (std::size_t i = 0; i < parameters_of(optimizer).size(); ++i) {
+  const auto number = parameters_of(optimizer).size();
+  for (std::size_t i = 0; i < number; ++i) {
     const auto* held = state.at("state").as_dict().find(Key(i));
     digests.emplace_back(held != nullptr ? digest(*held) : Value::Dict{});
   }

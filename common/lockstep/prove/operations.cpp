@@ -8,6 +8,8 @@
 #include <torch/library.h>
 
 #include <array>
+#include <functional>
+#include <map>
 #include <string_view>
 #include <vector>
 
@@ -50,26 +52,29 @@ void widen(const Arguments& arguments, c10::IValue* given) {
       given[i] = given[i].toTensor().to(at::kDouble);
 }
 
+// Null where the operation has no such argument.
+c10::IValue* named(const char* name, const Arguments& arguments, c10::IValue* given) {
+  for (std::size_t i = 0; i < arguments.size(); ++i)
+    if (arguments[i].name() == name) return given + i;
+  return nullptr;
+}
+
 bool drops(std::string_view name) {
   return name.find("dropout") != name.npos;
 }
 
 void make_neutral(std::string_view name, const Arguments& arguments, c10::IValue* given,
                   std::set<std::string>& notes) {
-  const bool is_dropout = drops(name), normalizes = name == "aten::batch_norm";
-  for (std::size_t i = 0; i < arguments.size() && (is_dropout || normalizes); ++i) {
-    if (is_dropout && arguments[i].name() == "p") {
-      given[i] = 0.0;
-      notes.insert("dropout drops nothing");
-    }
-    const auto statistics = arguments[i].name() == "running_mean" ? given[i] : c10::IValue();
-    if (normalizes && statistics.isTensor() && statistics.toTensor().defined())
-      for (std::size_t k = 0; k < arguments.size(); ++k)
-        if (arguments[k].name() == "training" && given[k].toBool()) {
-          given[k] = false;
-          notes.insert("BatchNorm goes by its running statistics");
-        }
+  if (auto* chance = drops(name) ? named("p", arguments, given) : nullptr) {
+    *chance = 0.0;
+    notes.insert("dropout drops nothing");
   }
+  if (name != "aten::batch_norm") return;
+  const auto* statistics = named("running_mean", arguments, given);
+  auto* training = named("training", arguments, given);
+  if (!statistics->isTensor() || !statistics->toTensor().defined() || !training->toBool()) return;
+  *training = false;
+  notes.insert("BatchNorm goes by its running statistics");
 }
 
 // The place in the program's file that called torch, as OPERATION+OFFSET: the same in each run.
@@ -92,40 +97,54 @@ std::string site_of(const std::string& operation) {
   return operation;
 }
 
-double given_as(const char* name, const Arguments& arguments, const c10::IValue* given,
-                double otherwise) {
-  for (std::size_t i = 0; i < arguments.size(); ++i)
-    if (arguments[i].name() == name && given[i].isDouble()) return given[i].toDouble();
-  return otherwise;
-}
+// By operation, what its draws can be in place of.
+enum class Draw { chance, normal, uniform };
+const std::map<std::string, Draw, std::less<>> kDraws{
+    {"aten::bernoulli", Draw::chance},  {"aten::bernoulli_", Draw::chance},
+    {"aten::normal_", Draw::normal},    {"aten::randn", Draw::normal},
+    {"aten::randn_like", Draw::normal}, {"aten::rand", Draw::uniform},
+    {"aten::rand_like", Draw::uniform}, {"aten::uniform_", Draw::uniform}};
 
-// Random along its last dimension only: any other may be the samples'. A shorter row is the begin of a longer. Undefined
-// for an operation that is not known.
-at::Tensor same_rows(const std::string& name, const Arguments& arguments, const c10::IValue* given,
+// Random along its last dimension only: any other may be the samples'. A shorter row is the begin of a longer.
+at::Tensor same_rows(Draw draw, const Arguments& arguments, c10::IValue* given,
                      const at::Tensor& like) {
   constexpr std::int64_t kRow = 4096;
-  const bool is_normal = name.find("normal") != name.npos || name.find("randn") != name.npos;
-  const bool is_chance = name.find("bernoulli") != name.npos;
-  if (!is_normal && !is_chance && name != "aten::rand" && name != "aten::rand_like" &&
-      name != "aten::uniform_")
-    return {};
-  if (name == "aten::normal") return {};
+  const auto number = [&](const char* name, double otherwise) {
+    const auto* value = named(name, arguments, given);
+    return value != nullptr && value->isDouble() ? value->toDouble() : otherwise;
+  };
   const std::int64_t length = like.dim() > 1 ? like.size(-1) : 1;
-  const auto dice = at::detail::createCPUGenerator(name.size());
-  const auto options = at::TensorOptions(at::kDouble);
+  const auto dice = at::detail::createCPUGenerator(static_cast<std::uint64_t>(draw));
   const std::vector<std::int64_t> sizes{(length / kRow + 1) * kRow};
-  auto row = (is_normal ? at::randn(sizes, dice, options) : at::rand(sizes, dice, options))
-                 .slice(0, 0, length);
-  if (is_normal) {
-    row = given_as("mean", arguments, given, 0) + given_as("std", arguments, given, 1) * row;
-  } else if (is_chance) {
-    const auto chance = given_as("p", arguments, given, -1);
-    row = row.expand_as(like) < (chance < 0 ? given[0].toTensor() : at::full_like(like, chance));
-  } else {
-    const auto from = given_as("from", arguments, given, 0);
-    row = from + (given_as("to", arguments, given, 1) - from) * row;
+  const auto options = at::TensorOptions(at::kDouble);
+  auto row =
+      (draw == Draw::normal ? at::randn(sizes, dice, options) : at::rand(sizes, dice, options))
+          .slice(0, 0, length);
+  if (draw == Draw::normal) row = number("mean", 0) + number("std", 1) * row;
+  if (draw == Draw::uniform) row = number("from", 0) + (number("to", 1) - number("from", 0)) * row;
+  if (draw == Draw::chance) {
+    const auto* chance = named("p", arguments, given);
+    if (chance == nullptr) chance = given;  // of the tensor that holds it
+    row = row.expand_as(like) <
+          (chance->isTensor() ? chance->toTensor() : at::full_like(like, chance->toDouble()));
   }
   return row.expand_as(like).to(like.scalar_type());
+}
+
+void draw(const c10::OperatorHandle& operation, const std::string& name, const Arguments& arguments,
+          Stack* stack) {
+  const auto site = site_of(name.substr(name.find("::") + 2));
+  const auto can_be = kDraws.find(name);
+  const bool is_known = can_be != kDraws.end();
+  const bool is_neutral = is_known && known->still && known->still->contains(site);
+  std::vector<c10::IValue> given;
+  if (is_neutral)
+    given.assign(stack->end() - static_cast<std::ptrdiff_t>(arguments.size()), stack->end());
+  operation.callBoxed(stack);
+  if (stack->empty() || !stack->back().isTensor() || !stack->back().toTensor().defined()) return;
+  const auto result = stack->back().toTensor();
+  if (is_neutral) result.data().copy_(same_rows(can_be->second, arguments, given.data(), result));
+  known->drawn(site, is_known, result);
 }
 
 void pass(const c10::OperatorHandle& operation, Stack* stack) {
@@ -138,18 +157,10 @@ void pass(const c10::OperatorHandle& operation, Stack* stack) {
   known->before();
   const bool detaches =
       name == "aten::detach" && given[0].isTensor() && given[0].toTensor().requires_grad();
-  const bool draws = operation.hasTag(at::Tag::nondeterministic_seeded) && !drops(name);
-  const std::vector<c10::IValue> before =
-      draws ? std::vector(given, given + arguments.size()) : std::vector<c10::IValue>();
+  if (operation.hasTag(at::Tag::nondeterministic_seeded) && !drops(name))
+    return draw(operation, name, arguments, stack);
   operation.callBoxed(stack);
-  if (stack->empty() || !stack->back().isTensor() || !stack->back().toTensor().defined()) return;
-  auto& result = stack->back();
-  if (detaches) result = known->detached(result.toTensor());
-  if (!draws) return;
-  const auto site = site_of(name.substr(name.find("::") + 2));
-  const auto rows = same_rows(name, arguments, before.data(), result.toTensor());
-  if (rows.defined() && known->same_rows.contains(site)) result.toTensor().data().copy_(rows);
-  known->drawn(site, rows.defined(), result.toTensor());
+  if (detaches) stack->back() = known->detached(stack->back().toTensor());
 }
 
 }  // namespace

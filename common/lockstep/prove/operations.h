@@ -5,18 +5,19 @@
 #include <ATen/core/Tensor.h>
 
 #include <functional>
+#include <optional>
 #include <set>
 #include <string>
 
 namespace lockstep::prove {
 
 struct Operations {
-  bool wide = true;    // 16 and 32 bits become 64
-  bool still = false;  // dropout drops nothing, and BatchNorm goes by its running statistics
+  bool wide = true;  // 16 and 32 bits become 64
+  // Dropout drops nothing, BatchNorm goes by its running statistics, and these places draw the same for each row.
+  std::optional<std::set<std::string>> still = {};
   std::function<void()> before = {};
   // Random numbers were drawn at this place of the program. `known`: by an operation that can be made neutral.
   std::function<void(const std::string& site, bool known, const at::Tensor& numbers)> drawn = {};
-  std::set<std::string> same_rows = {};  // places that draw the same for each row
   // What detach() is to give, of a tensor with a gradient; `own` is what it gave.
   std::function<at::Tensor(const at::Tensor& own)> detached = {};
   std::set<std::string> notes = {};  // what was made neutral

@@ -24,14 +24,13 @@ Prover::Prover(Plan plan) : plan_(std::move(plan)) {
 
 void Prover::install() {
   operations_.wide = plan_.wide;
-  operations_.still = plan_.still.has_value();
+  operations_.still = plan_.still;
   operations_.before = [this] { tilt_.look_at_grad_mode(); };
   operations_.detached = [this](const at::Tensor& own) { return tilt_.detached(own); };
-  if (plan_.still) operations_.same_rows = *plan_.still;
   operations_.drawn = [this](const std::string& site, bool is_known, const at::Tensor& numbers) {
     drawing_.insert(site);
     if (!is_known) loose_.insert(site);
-    if (!operations_.same_rows.contains(site))
+    if (!plan_.still || !plan_.still->contains(site))
       drawn_.emplace_back(numbers.data().to(at::kDouble).sum().item<double>());
   };
   at::manual_seed(static_cast<std::uint64_t>(place_.rank));
@@ -212,9 +211,11 @@ void Prover::update_ended(torch::optim::Optimizer& optimizer) {
         parameters[i].data().copy_(after[i].as_tensor());
     }
     update["after"] = copied_all(parameters);
-    auto held = state_of(optimizer);
-    held["before"] = update.at("after");
-    last_[place_of(optimizer)] = held;
+    if (plan_.saves) {
+      auto held = state_of(optimizer);
+      held["before"] = update.at("after");
+      last_[place_of(optimizer)] = held;
+    }
     std::vector<Tensors> all;
     for (auto* each : optimizers_) all.push_back(parameters_of(*each));
     tilt_.begin(static_cast<std::int64_t>(updates_.size()), all);

@@ -12,7 +12,7 @@ constexpr std::int64_t kMostDetached = 1 << 26;  // numbers that are kept
 }  // namespace
 
 void Tilt::begin(std::int64_t number, const std::vector<std::vector<at::Tensor>>& parameters) {
-  windows_.emplace_back(Value::List{});
+  windows_.emplace_back();
   place_ = 0;
   for (const auto& probe : probes) {
     if (probe.at("first").as_int() != number) continue;
@@ -21,8 +21,7 @@ void Tilt::begin(std::int64_t number, const std::vector<std::vector<at::Tensor>>
       const auto& moved = parameters.at(static_cast<std::size_t>(optimizer.as_int()));
       for (std::size_t i = 0; i < moved.size(); ++i)
         prepared_.push_back(
-            {moved[i], moved[i].data().clone(),
-             directions.as_list().at(i).as_tensor().to(moved[i].scalar_type()) * size});
+            {moved[i], directions.as_list().at(i).as_tensor().to(moved[i].scalar_type()) * size});
     }
     if (!probe.at("calls").as_bool()) start();
   }
@@ -71,9 +70,7 @@ at::Tensor Tilt::detached(const at::Tensor& own) {
   }
   numbers_ += own.numel();
   if (!probes.empty()) return own;
-  auto kept_now = windows_.back().as_list();
-  kept_now.push_back(numbers_ < kMostDetached ? Value(own.cpu().clone()) : Value());
-  windows_.back() = Value(std::move(kept_now));
+  windows_.back().push_back(numbers_ < kMostDetached ? Value(own.cpu().clone()) : Value());
   return own;
 }
 

@@ -28,11 +28,11 @@ class Tilt {
   // Before an operation.
   void look_at_grad_mode();
   at::Tensor detached(const at::Tensor& own);
-  Value::List windows() const { return windows_; }
+  Value::List windows() const { return {windows_.begin(), windows_.end()}; }
 
  private:
   struct Moved {
-    at::Tensor parameter, as_it_was, by;
+    at::Tensor parameter, by, as_it_was = {};
   };
 
   void move();
@@ -41,7 +41,7 @@ class Tilt {
   std::vector<Moved> prepared_, moved_;
   std::int64_t until_ = -1;  // the update before which they come back
   bool is_moved_ = false;
-  Value::List windows_{Value(Value::List{})};
+  std::vector<Value::List> windows_{1};
   std::int64_t numbers_ = 0;
   std::size_t place_ = 0;  // in the window
 };
