@@ -188,18 +188,16 @@ def prove(options: argparse.Namespace) -> int:
     if options.html and not can_make_pages():
         return COULD_NOT_RUN
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # nothing of the job is left then, either
-    progress = Progress()
     try:
-        found = command.prove(options.command, options.steps, options.world_size, wanted, tuple(options.batch),
-                              options.limit, progress)
+        with Progress() as progress:
+            found = command.prove(options.command, options.steps, options.world_size, wanted, tuple(options.batch),
+                                  options.limit, progress)
     except Wrong as wrong:
         say(f"lockstep: {wrong}")
         return USAGE
     except KeyboardInterrupt:
         say("lockstep: interrupted; nothing of the job is left")
         return INTERRUPTED
-    finally:
-        progress.ends()
     told = command.json_of(found)
     tell(told if options.json else command.text_of(found))
     failed = page("prove_report.py", told, "--", options.html, said=sys.stderr) if options.html else OK
@@ -212,19 +210,23 @@ class Progress:
     def __init__(self) -> None:
         self.bar = sys.stderr is not None and sys.stderr.isatty()
 
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.put("")
+
     def __call__(self, text: str, part: float | None = None) -> None:
         """`part`: of all runs, how many are made."""
-        if not self.bar:
+        if not self.bar or part is None:
+            self.put("")
             return say(f"lockstep: {text}")
-        width = 20
-        done = "" if part is None else "#" * round(width * min(part, 1)) + "." * (width - round(width * min(part, 1)))
-        line = f"{done} {text}"[:shutil.get_terminal_size().columns - 1]
-        print(f"\r\033[K{line}", end="" if part is not None else "\n", file=sys.stderr, flush=True)
-        return None
+        done = ("#" * round(20 * min(part, 1))).ljust(20, ".")
+        return self.put(f"{done} {text}"[:shutil.get_terminal_size().columns - 1])
 
-    def ends(self) -> None:
+    def put(self, line: str) -> None:
         if self.bar:
-            print("\r\033[K", end="", file=sys.stderr, flush=True)
+            print(f"\r\033[K{line}", end="", file=sys.stderr, flush=True)
 
 
 def diagnose(options: argparse.Namespace) -> int:

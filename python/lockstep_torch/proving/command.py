@@ -76,7 +76,8 @@ def prove(command: list[str], steps: int, world_size: int, relations: tuple[str,
                 answers.append(restart.prove(job, plain))
         reconcile(answers)
         return {"command": command, "world_size": job.world_size, "wide": job.wide, "cpu": job.cpu,
-                "noise": noise.apart, "updates": len(plain.ranks[0]["updates"]), "runs": job.runs,
+                "noise": noise.apart, "notes": notes(job, noise.apart), "updates": len(plain.ranks[0]["updates"]),
+                "runs": job.runs,
                 "seconds": round(time.monotonic() - began, 1),
                 "relations": [{"must_hold": MEANS[each.relation], **vars(each)} for each in answers]}
     finally:
@@ -90,6 +91,13 @@ def why_not(job: Job, plain: Run) -> str:
     if job.world_size < 2:
         return "the job has one rank"
     return next(refusals(plain.ranks), "")
+
+
+def notes(job: Job, noise: float) -> list[str]:
+    return [text for is_so, text in (
+        (job.cpu, "the program asks for CUDA, and got the CPU and Gloo"),
+        (not job.wide, "the program does not run with numbers of 64 bits, so it is proved in its own precision"),
+        (noise > ROUNDING, f"two runs of it are {noise:.2g} apart")) if is_so]
 
 
 def reconcile(answers: list[Answer]) -> None:
@@ -110,12 +118,7 @@ def reconcile(answers: list[Answer]) -> None:
 def text_of(found: dict[str, Any]) -> str:
     lines = [f"{found['updates']} updates on {found['world_size']} ranks, {found['runs']} runs, "
              f"{found['seconds']:.0f} s"]
-    if found["cpu"]:
-        lines.append("  note    the program asks for CUDA, and got the CPU and Gloo")
-    if not found["wide"]:
-        lines.append("  note    the program does not run with numbers of 64 bits, so it is proved in its own precision")
-    if found["noise"] > ROUNDING:
-        lines.append(f"  note    two runs of it are {found['noise']:.2g} apart")
+    lines += [f"  note    {note}" for note in found["notes"]]
     for each in found["relations"]:
         standing = {HELD: "holds  ", FAILS: "FAILS  ", UNTOLD: "?      "}[each["standing"]]
         lines.append(f"  {standing} {each['must_hold']}")
