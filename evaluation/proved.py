@@ -96,8 +96,8 @@ def score_of(known, runs):
         kind = counts[known[name][0]]
         kind["programs"] += 1
         kind["fails"] += fails(run)
-        for relation in ("slope", "one", "restart"):
-            if run.get(relation, {}).get("standing", "?") != "?":
+        for relation, answer in run.items():
+            if isinstance(answer, dict) and answer["standing"] != "?":
                 kind[f"{relation} decided"] += 1
     return {kind: dict(counted) for kind, counted in sorted(counts.items())}
 

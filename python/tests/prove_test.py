@@ -34,9 +34,9 @@ class Prove(unittest.TestCase):
     def prove(self, *arguments, options=(), launcher=TORCHRUN):
         return run([*LOCKSTEP, "prove", *options, "--", *launcher, *arguments], DEADLINE_S, folder=self.folder)
 
-    def proved(self, way, *relations, code, options=(), launcher=TORCHRUN):
+    def proved(self, way, *relations, code, options=(), launcher=TORCHRUN, program="proved.py"):
         """What is said of each of the relations."""
-        done = self.prove("proved.py", way, options=["--json", "--relations", ",".join(relations), *options],
+        done = self.prove(program, way, options=["--json", "--relations", ",".join(relations), *options],
                           launcher=launcher)
         self.assertNotIn("Traceback", done.stderr)
         self.assertEqual(done.returncode, code, done.stderr + done.stdout)
@@ -232,13 +232,7 @@ class Prove(unittest.TestCase):
             self.assertEqual(list(pathlib.Path(temporary).glob("lockstep-prove-*")), [])
 
     def proved_cpp(self, way, *relations, code):
-        (self.folder / "proved.py").unlink(missing_ok=True)
-        done = self.prove(FOLDER / "proved", way, options=["--json", "--relations", ",".join(relations)],
-                          launcher=[*TORCHRUN, "--no-python"])
-        self.assertEqual(done.returncode, code, done.stderr + done.stdout)
-        self.assertEqual(list(self.folder.iterdir()), [])
-        jsonschema.validate(json.loads(done.stdout), SCHEMA)
-        return json.loads(done.stdout)["relations"]
+        return self.proved(way, *relations, code=code, program=FOLDER / "proved", launcher=[*TORCHRUN, "--no-python"])
 
     def test_a_right_job_in_cpp_holds(self):
         slope, one = self.proved_cpp("noise", "slope", "one", code=0)
@@ -259,16 +253,16 @@ class Prove(unittest.TestCase):
             with self.subTest(way):
                 slope, one = self.proved_cpp(way, "slope", "one", code=0)
                 self.assertEqual((slope["standing"], one["standing"]), ("held", "held"))
-        [one] = self.proved_cpp("kinds-weigh", "one", code=1)
+        one = self.proved_cpp("kinds-weigh", "one", code=1)
         self.assertEqual(one["pitfalls"], ["mean-of-local-means", "loss-weight-differs"])
-        [slope] = self.proved_cpp("bypasses", "slope", code=1)
+        slope = self.proved_cpp("bypasses", "slope", code=1)
         self.assertIn("each by that of its own loss", slope["says"])
 
     @full_tier
     def test_jobs_in_cpp_that_start_again(self):
-        [restart] = self.proved_cpp("saves", "restart", code=0)
+        restart = self.proved_cpp("saves", "restart", code=0)
         self.assertEqual((restart["standing"], restart["looked_at"]), ("held", 1))
-        [restart] = self.proved_cpp("forgets", "restart", code=1)
+        restart = self.proved_cpp("forgets", "restart", code=1)
         self.assertEqual((restart["step"], restart["pitfalls"]), (8, ["optimizer-state-missing"]))
 
     @full_tier

@@ -164,7 +164,7 @@ class Steps:
 
     def let_go(self, number: int) -> None:
         """Of an update that is not looked at any more, only its figures stay."""
-        self.bytes -= sum(3 * one.numel() * one.element_size() for one in self.updates[number]["before"])
+        self.bytes -= bytes_of(self.updates[number]["before"])
         self.updates[number].update(before=[], gradients=[], unclipped=[], after=[])
 
     def forget(self) -> None:

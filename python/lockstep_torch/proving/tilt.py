@@ -39,7 +39,7 @@ class Tilt:
         self.probes: list[dict[str, Any]] = []
         self.moved: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = []  # parameters, as they were, where to
         self.until = -1  # the update before which they come back
-        self.prepared: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = []  # the same, before they are moved
+        self.prepared: list[tuple[torch.Tensor, torch.Tensor]] = []  # parameters that will be, and where to
         self.is_moved = False
         self.inside = False  # of what runs without gradients and is run again with them
         self.windows: list[list[torch.Tensor | None]] = [[]]  # by update: what detach gave
@@ -54,7 +54,7 @@ class Tilt:
         for probe in self.probes:
             if probe["first"] == number:
                 self.until = number
-                self.prepared = [(one, one.data.clone(), direction.to(one.device, one.dtype) * self.size)
+                self.prepared = [(one, direction.to(one.device, one.dtype) * self.size)
                               for place, directions in probe["directions"].items()
                               for one, direction in zip(parameters_of(optimizers[place]), directions, strict=True)]
                 if not probe["calls"]:
@@ -63,7 +63,7 @@ class Tilt:
     def start(self) -> None:
         """A model is called that the step trains, or nobody calls one."""
         if self.prepared:
-            self.moved = [(one, one.data.clone(), by) for one, _as_it_was, by in self.prepared]
+            self.moved = [(one, one.data.clone(), by) for one, by in self.prepared]
             self.prepared = []
             self.move()
 
