@@ -92,6 +92,9 @@ def main():
     schedule = torch.optim.lr_scheduler.StepLR(optimizer, 2)
     own = torch.Generator().manual_seed(rank)
     first = 0
+    if WAY == "saves-data" and rank == 0:
+        torch.save(points, "data.pt")
+        torch.load("data.pt")
     if SAVED.exists() and WAY.startswith("resume"):
         saved = torch.load(SAVED)
         if WAY == "resume-other-names":

@@ -64,17 +64,14 @@ bool Prover::has_saved_enough() {
 }
 
 void Prover::saving(const fs::path& file) {
+  if (path_here(file).empty()) return;
   std::error_code none;
   const auto real = fs::weakly_canonical(file, none);
-  if (path_here(file).empty() || real.empty() || !path_here(real).empty()) return;
-  enough(
-      path_here(file) +
-      " is a link that leads out of the working folder, where lockstep prove writes nothing; put a "
-      "copy in its place");
-}
-
-void Prover::saved(const fs::path& file, const std::vector<std::string>&) {
-  if (updates_.empty() || path_here(file).empty()) return;
+  if (!real.empty() && path_here(real).empty())
+    enough(path_here(file) +
+           " is a link that leads out of the working folder, where lockstep prove writes nothing; "
+           "put a copy in its place");
+  if (updates_.empty()) return;
   saved_.push_back(path_here(file));
   if (!plan_.saves || fs::exists(plan_.folder / "stop_at")) return;
   const auto part = plan_.folder / ("stop_at." + std::to_string(getpid()));

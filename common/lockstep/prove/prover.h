@@ -41,7 +41,6 @@ class Prover final : public Observer {
   void update_begins(torch::optim::Optimizer& optimizer) override;
   void update_ended(torch::optim::Optimizer& optimizer) override;
   void saving(const std::filesystem::path& file) override;
-  void saved(const std::filesystem::path& file, const std::vector<std::string>&) override;
   void loaded(const std::filesystem::path& file, const std::vector<std::string>&,
               const std::vector<std::string>&, const std::vector<std::string>&) override;
 

@@ -8,6 +8,7 @@ import torch
 
 from lockstep_torch.proving.job import Job, Run
 from lockstep_torch.proving.relations import EXACT, FAILS, HELD, ROUNDING, Answer, distance, near, untold
+from lockstep_torch.proving.saving import stop_at
 
 NAME = "restart"
 LIMIT_S = 40.0  # of a run
@@ -34,11 +35,12 @@ def prove(job: Job, plain: Run) -> Answer:
     saved = {name for rank in first.ranks for name in rank["saved"]}
     if not saved:
         return untold(NAME, f"it saves nothing in the first {len(first.ranks[0]['updates'])} updates")
+    written = written_since(first)
     again = job.run("started again where it was stopped", again=first.folder, steps=1, still=sites,
                     limit=min(job.limit, LIMIT_S))
     if again.error:
         return untold(NAME, f"it fails when it is started again: {again.error}")
-    reads = any(path and not (job.source / path).exists() for rank in again.ranks for path in rank["loaded"])
+    reads = any(path in written for rank in again.ranks for path in rank["loaded"])
     answers = [compared(a, b, reads) for a, b in zip(first.ranks, again.ranks, strict=False)]
     failing = [(rank, each) for rank, each in enumerate(answers) if each.standing == FAILS]
     if not failing:
@@ -46,6 +48,12 @@ def prove(job: Job, plain: Run) -> Answer:
     answer = failing[0][1]
     answer.ranks = [rank for rank, _ in failing]
     return answer
+
+
+def written_since(run: Run) -> set[str]:
+    """What is in its working folder since the first checkpoint was begun: data that it wrote earlier are none."""
+    began, work = stop_at(run.folder).stat().st_mtime_ns, run.folder / "work"
+    return {str(file.relative_to(work)) for file in work.rglob("*") if file.lstat().st_mtime_ns >= began}
 
 
 def compared(before: dict[str, Any], after: dict[str, Any], reads: bool) -> Answer:

@@ -34,6 +34,11 @@ def leads_out(file: Any) -> bool:
     return bool(path) and not os.path.realpath(path).startswith(os.path.join(os.path.realpath(os.getcwd()), ""))
 
 
+def stop_at(folder: pathlib.Path) -> pathlib.Path:
+    """By which the rank that saves first tells the others the update. Written before any checkpoint."""
+    return folder / "stop_at"
+
+
 def guard(event: str, arguments: tuple[Any, ...]) -> None:
     """An audit hook: what a program opens to write."""
     if event == "open" and arguments[2] & (os.O_WRONLY | os.O_RDWR) and leads_out(arguments[0]):
@@ -48,7 +53,7 @@ def refuse(file: Any) -> None:
 class Files:
     def __init__(self, steps: Steps, stops: bool, folder: pathlib.Path) -> None:
         self.steps, self.stops = steps, stops
-        self.stop_at = folder / "stop_at"  # a rank that saves tells the others the update
+        self.stop_at = stop_at(folder)
         self.saved: list[str] = []
         self.loaded: list[str] = []
         self.began = time.monotonic()
@@ -72,14 +77,13 @@ class Files:
         def saves(what: Any, file: Any, *more: Any, **options: Any) -> Any:
             if leads_out(file):
                 refuse(file)
-            result = save(what, file, *more, **options)
             if self.steps.updates and (path := path_of(file)):
                 self.saved.append(path)
                 if self.stops and not self.stop_at.exists():
                     part = self.stop_at.with_suffix(f".{os.getpid()}")
                     part.write_text(str(max(self.steps.made) + BEYOND))
                     part.rename(self.stop_at)
-            return result
+            return save(what, file, *more, **options)
 
         @functools.wraps(load)
         def loads(file: Any, *more: Any, **options: Any) -> Any:
