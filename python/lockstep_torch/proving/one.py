@@ -184,6 +184,7 @@ def attempts(job: Job, neutral: Neutral, same: float, names: tuple[str, ...]) ->
 
 def judged(best: Tried, tried: list[Tried], ranks: Ranks, clear: float) -> Answer:
     first, world_size = best.first, len(ranks)
+    is_sized = any("batch size" in each.how for each in tried)
     if best.why:
         return untold(NAME, f"one process fails, {best.how}: {best.why}")
     if first is None:
@@ -195,13 +196,12 @@ def judged(best: Tried, tried: list[Tried], ranks: Ranks, clear: float) -> Answe
         numbers = f"{first.rows[0]} rows on all ranks and {first.rows[1]} in one process"
         rows = ("no module with parameters was called" if first.same_rows is None else
                 numbers if first.rows[0] != first.rows[1] else "other rows")
-        return untold(NAME, f"one process has other batches at update {first.step}, {best.how}: {rows}; if the program "
-                      "has a batch size, name it with --batch")
+        advice = "" if is_sized else "; if the program has a batch size, name it with --batch"
+        return untold(NAME, f"one process has other batches at update {first.step}, {best.how}: {rows}{advice}")
     if first.apart < clear:
         return untold(NAME, f"the ranks' gradient of update {first.step} is {first.apart:.2g} apart from that of one "
                       f"process ({best.how}), which may be rounding")
-    sized = any("batch size" in each.how for each in tried)
-    if not sized and not first.same_loss and first.factor is not None and (near(first.factor, 1 / world_size, FACTOR)
+    if not is_sized and not first.same_loss and first.factor is not None and (near(first.factor, 1 / world_size, FACTOR)
                                                    or near(first.factor, world_size, FACTOR)):
         times = factor_text(first.factor, world_size)
         return untold(NAME, f"the ranks' gradient is that of one process times {times}: the program may divide by a "

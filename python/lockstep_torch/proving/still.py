@@ -132,12 +132,17 @@ def uniform(row: torch.Tensor, dice: torch.Generator) -> None:
     ORIGINAL["uniform_"](row, generator=dice)
 
 
+def range_of(arguments: tuple[Any, ...], options: dict[str, Any]) -> tuple[int, int]:
+    """Of a randint."""
+    numbers = [each for each in arguments if isinstance(each, int)]
+    low, high = [0, *numbers][-2:] if len(numbers) < 2 else numbers[:2]
+    return options.get("low", low), options.get("high", high)
+
+
 def refill(name: str, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
     """How a row is filled as `name` fills its tensor."""
     if name.startswith("randint"):
-        numbers = [each for each in arguments if isinstance(each, int)]
-        low, high = [0, *numbers][-2:] if len(numbers) < 2 else numbers[:2]
-        low, high = options.get("low", low), options.get("high", high)
+        low, high = range_of(arguments, options)
         return lambda row, dice: ORIGINAL["random_"](row, low, high, generator=dice)
     return lambda row, dice: ORIGINAL["normal_" if "randn" in name else "uniform_"](row, generator=dice)
 
@@ -157,6 +162,9 @@ def wrap_draw(draws: Draws, name: str) -> None:
         if not draws.is_neutral(site):
             draws.left(site, result)
             return result
+        if name.startswith("randint"):  # from a range, which may be as long as the batch
+            draws.loose.add(site)
+            draws.drawn_now.append((site, zlib.crc32(repr(range_of(arguments, options)).encode())))
         with torch.no_grad():
             result.copy_(whether(arguments, result) if name == "bernoulli" else
                          same_rows(result, name, refill(name, arguments, options)))
