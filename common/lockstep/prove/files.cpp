@@ -90,7 +90,9 @@ Value Prover::read(const fs::path& file) const {
 
 void Prover::loaded(const fs::path& file, const std::vector<std::string>&,
                     const std::vector<std::string>&, const std::vector<std::string>&) {
-  loaded_.push_back(path_here(file));
+  std::error_code none;
+  if (fs::last_write_time(file, none) < fs::last_write_time(plan_.folder / "plan.json"))
+    loaded_.push_back(path_here(file));
 }
 
 void Prover::fails(const std::string& error) {

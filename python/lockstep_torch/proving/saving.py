@@ -55,7 +55,8 @@ class Files:
         self.steps, self.stops = steps, stops
         self.stop_at = stop_at(folder)
         self.saved: list[str] = []
-        self.loaded: list[str] = []
+        self.loaded: list[str] = []  # that were there before this run
+        self.begun_ns = (folder / "plan.json").stat().st_mtime_ns
         self.began = time.monotonic()
 
     def has_enough(self) -> bool:
@@ -87,6 +88,7 @@ class Files:
 
         @functools.wraps(load)
         def loads(file: Any, *more: Any, **options: Any) -> Any:
-            self.loaded.append(path_of(file))
+            if (path := path_of(file)) and os.path.exists(path) and os.stat(path).st_mtime_ns < self.begun_ns:
+                self.loaded.append(path)
             return load(file, *more, **options)
         torch_.save, torch_.load = saves, loads
