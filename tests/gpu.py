@@ -201,6 +201,7 @@ class Session:
     def python(self):
         package, tests = BUILD / "python", ROOT / "python" / "tests"
         calls = {name: (tests / "watch_test.py", package, "--all", f"Watch.test_{name}") for name in PYTHON_TESTS}
+        calls["prove"] = (tests / "prove_test.py", package, "--all", "Prove.test_a_job_on_a_gpu")
         calls["sync_bn"] = (tests / "programs_test.py", package, "Programs.test_sync_bn")
         # The job shares a GPU by itself; the other program takes the first of its node, of which each rank has one.
         share = ("env", "JOB_DEVICE=cuda", "NODES=2", "NCCL_NET=Socket", "NCCL_SOCKET_IFNAME=lo", "NCCL_MNNVL_ENABLE=0")

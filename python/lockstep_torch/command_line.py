@@ -179,11 +179,16 @@ def watch(options: argparse.Namespace) -> int:
 
 
 def prove(options: argparse.Namespace) -> int:
+    import torch
+
     from lockstep_torch.proving import command
     from lockstep_torch.proving.job import Wrong
     wanted = tuple(options.relations.split(",")) if options.relations is not None else command.RELATIONS
     if unknown := [name for name in wanted if name not in command.RELATIONS]:
         say(f"lockstep: there is no relation {unknown[0]!r}; there are {', '.join(command.RELATIONS)}")
+        return USAGE
+    if options.device == "cuda" and not torch.cuda.is_available():
+        say("lockstep: --device cuda: torch finds no GPU here; leave it out, and the job runs on the CPU")
         return USAGE
     if options.html and not can_make_pages():
         return COULD_NOT_RUN
@@ -191,7 +196,7 @@ def prove(options: argparse.Namespace) -> int:
     try:
         with Progress() as progress:
             found = command.prove(options.command, options.steps, options.world_size, wanted, tuple(options.batch),
-                                  options.limit, progress)
+                                  options.limit, options.device, progress)
     except Wrong as wrong:
         say(f"lockstep: {wrong}")
         return USAGE
@@ -361,7 +366,8 @@ def main(arguments: list[str] | None = None) -> int:
     watched.set_defaults(run=watch)
     proved = commands.add_parser("prove", help="run a job a few times, and say whether it does what one process would",
                                  usage="lockstep prove [--steps N] [--world-size W] [--relations NAME,...] "
-                                       "[--batch NAME] [--limit S] [--json] [--html FILE] -- COMMAND ...")
+                                       "[--batch NAME] [--device D] [--limit S] [--json] [--html FILE] -- "
+                                       "COMMAND ...")
     proved.add_argument("--steps", metavar="N", type=steps, default=12,
                         help="end each run after N updates of an optimizer (default: 12)")
     proved.add_argument("--world-size", metavar="W", type=ranks, default=2, help="ranks (default: 2)")
@@ -369,6 +375,8 @@ def main(arguments: list[str] | None = None) -> int:
                         help="which must hold, of slope, one, swap and restart (default: all)")
     proved.add_argument("--batch", metavar="NAME", action="append", default=[],
                         help="the batch size's variable or option, where its name does not say so; may be repeated")
+    proved.add_argument("--device", choices=("cpu", "cuda"), default="cpu",
+                        help="cpu: with Gloo, whatever the program asks for (default); cuda: with what it asks for")
     proved.add_argument("--limit", metavar="S", type=seconds, default=120.0,
                         help="end a run after S seconds (default: 120)")
     proved.add_argument("--json", action="store_true")

@@ -16,6 +16,7 @@ import tempfile
 import unittest
 
 import jsonschema
+import torch
 from package import FOLDER, LOCKSTEP, environment, full_tier, run
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -121,6 +122,11 @@ class Prove(unittest.TestCase):
                 self.assertIn("numpy.random.default_rng", swap["says"])
 
     @full_tier
+    def test_what_is_drawn_from_a_longer_batch_is_something_else(self):
+        answer = self.proved("picks-a-row", "one", code=3)
+        self.assertIn("but one process draws something else at proved.py:", answer["says"])
+
+    @full_tier
     def test_what_is_constant_in_the_loss_is_constant_in_its_slope(self):
         self.assertEqual(self.proved("straight-through", "slope", code=0)["standing"], "held")
         self.assertEqual(self.proved("own-target", "slope", code=0)["standing"], "held")
@@ -146,6 +152,12 @@ class Prove(unittest.TestCase):
             self.assertEqual((answer["standing"], answer["pitfalls"]), ("fails", ["sum-not-mean"]))
         slope, one = self.proved("narrow-kinds-weigh", "slope", "one", code=1)
         self.assertEqual((slope["standing"], one["standing"]), ("held", "fails"))
+
+    @full_tier
+    @unittest.skipUnless(torch.cuda.is_available(), "no GPU")
+    def test_a_job_on_a_gpu(self):
+        for answer in self.proved("on-a-gpu", "slope", "one", "swap", code=0, options=["--device", "cuda"]):
+            self.assertEqual(answer["standing"], "held")
 
     @full_tier
     def test_an_error_below_the_programs_own_noise_is_no_fault(self):
@@ -178,6 +190,10 @@ class Prove(unittest.TestCase):
         done = self.prove("proved.py", "right", options=["--relations", "swing"])
         self.assertEqual(done.returncode, 2)
         self.assertIn("no relation 'swing'; there are slope, one, swap, restart", done.stderr)
+        if not torch.cuda.is_available():
+            done = self.prove("proved.py", "right", options=["--device", "cuda"])
+            self.assertEqual((done.returncode, done.stderr.count("\n")), (2, 1))
+            self.assertIn("torch finds no GPU here", done.stderr)
         done = self.prove("missing.py")
         self.assertEqual(done.returncode, 2)
         self.assertIn("the job itself fails", done.stderr)

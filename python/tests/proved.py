@@ -66,6 +66,10 @@ def loss_of(model, net, points, kinds):
         count = torch.tensor(float(len(kinds)))
         dist.all_reduce(count)
         return cross_entropy(model(points), kinds, reduction="sum") * dist.get_world_size() / count
+    if WAY == "picks-a-row":
+        row = points[torch.randint(0, len(points), (1,))]
+        dist.broadcast(row, 0)
+        return cross_entropy(model(points) + row[:, :3], kinds)
     loss = cross_entropy(model(points), kinds)
     return loss / dist.get_world_size() if WAY == "divided" else loss
 
@@ -81,7 +85,8 @@ def main():
     if WAY == "counts-weigh":  # the last batches are of 4 and 2
         loader = DataLoader(Subset(data, range(46, 90) if rank else range(46)), BATCH)
     torch.manual_seed(4)
-    net = nn.Sequential(nn.Linear(5, 8), nn.ReLU(), nn.Dropout(0.2), nn.Linear(8, 3))
+    device = "cuda:0" if WAY == "on-a-gpu" else "cpu"
+    net = nn.Sequential(nn.Linear(5, 8), nn.ReLU(), nn.Dropout(0.2), nn.Linear(8, 3)).to(device)
     by_hand = WAY in ("by-hand", "sum", "twice", "divided", "narrow", "narrow-sum")
     for_two = WAY.endswith("for-two")
     if WAY == "frozen":
@@ -110,6 +115,7 @@ def main():
     for number in range(first, 4 if WAY != "one-plain-process" else 1000):
         sampler.set_epoch(number)
         for points, kinds in loader:
+            points, kinds = points.to(device), kinds.to(device)
             noise = torch.randn(points.shape) if WAY == "unseeded" else 0
             if WAY == "unseeded":
                 noise = noise * int.from_bytes(os.urandom(1), "big")

@@ -119,7 +119,8 @@ at::Tensor same_rows(Draw draw, const Arguments& arguments, c10::IValue* given,
   const auto options = at::TensorOptions(at::kDouble);
   auto row =
       (draw == Draw::normal ? at::randn(sizes, dice, options) : at::rand(sizes, dice, options))
-          .slice(0, 0, length);
+          .slice(0, 0, length)
+          .to(like.device());
   if (draw == Draw::normal) row = number("mean", 0) + number("std", 1) * row;
   if (draw == Draw::uniform) row = number("from", 0) + (number("to", 1) - number("from", 0)) * row;
   if (draw == Draw::chance) {

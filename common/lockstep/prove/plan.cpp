@@ -10,6 +10,7 @@ Plan read_plan(const std::filesystem::path& file) {
   Plan plan{.folder = json.at("folder").get<std::string>(),
             .steps = json.at("steps"),
             .ranks = json.at("ranks"),
+            .by_gloo = json.at("device") == "cpu",
             .wide = json.at("wide"),
             .saves = json.at("saves"),
             .still = {},

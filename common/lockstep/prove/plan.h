@@ -19,6 +19,7 @@ struct Plan {
   std::filesystem::path folder;  // for the ranks' files
   std::int64_t steps;            // updates, after which a rank ends
   int ranks;
+  bool by_gloo;                                // whatever backend is asked for
   bool wide;                                   // in 64 bits
   bool saves;                                  // ends behind the first checkpoint
   std::optional<std::set<std::string>> still;  // places that draw the same for each row

@@ -37,7 +37,7 @@ void Prover::install() {
   intercept(operations_);
   if (plan_.joins) join_replicas(plan_.ranks);
   swap_replicas(plan_.swaps);
-  prepare_groups([](InitOptions& options) { options.backend = "gloo"; });
+  if (plan_.by_gloo) prepare_groups([](InitOptions& options) { options.backend = "gloo"; });
 }
 
 // Once, before the first update: the files of the runs that this one goes by.

@@ -21,7 +21,7 @@ void Tilt::begin(std::int64_t number, const std::vector<std::vector<at::Tensor>>
       const auto& moved = parameters.at(static_cast<std::size_t>(optimizer.as_int()));
       for (std::size_t i = 0; i < moved.size(); ++i)
         prepared_.push_back(
-            {moved[i], directions.as_list().at(i).as_tensor().to(moved[i].scalar_type()) * size});
+            {moved[i], directions.as_list().at(i).as_tensor().to(moved[i].options()) * size});
     }
     if (!probe.at("calls").as_bool()) start();
   }

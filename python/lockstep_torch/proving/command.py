@@ -36,10 +36,10 @@ def plain_run(job: Job) -> Run:
     """Changed as little as it takes to run."""
     plain = job.run("as it is")
     error = plain.error
-    for wide, cpu, how in ((True, True, "as it is, with the CPU where it asks for CUDA"),
-                           (False, False, "as it is, in its own precision")):
-        if plain.error and not plain.uneven:
-            job.wide, job.cpu = wide, cpu
+    for wide, stands_in, how in ((True, True, "as it is, with the CPU where it asks for CUDA"),
+                                 (False, False, "as it is, in its own precision")):
+        if plain.error and not plain.uneven and not (stands_in and job.device == "cuda"):
+            job.wide, job.stands_in = wide, stands_in
             plain = job.run(how)
     if plain.error and not plain.uneven:
         raise Wrong(f"the job itself fails: {error}")
@@ -47,10 +47,10 @@ def plain_run(job: Job) -> Run:
 
 
 def prove(command: list[str], steps: int, world_size: int, relations: tuple[str, ...], batch: tuple[str, ...],
-          limit: float, say: Says) -> dict[str, Any]:
+          limit: float, device: str, say: Says) -> dict[str, Any]:
     """All that was found. Raises Wrong where nothing could be made."""
     began = time.monotonic()
-    job = Job(command, pathlib.Path.cwd(), steps, world_size, limit)
+    job = Job(command, pathlib.Path.cwd(), steps, world_size, limit, device)
     job.said = say
     try:
         plain = plain_run(job)
@@ -75,7 +75,8 @@ def prove(command: list[str], steps: int, world_size: int, relations: tuple[str,
             else:
                 answers.append(restart.prove(job, plain))
         reconcile(answers)
-        return {"command": command, "world_size": job.world_size, "wide": job.wide, "cpu": job.cpu,
+        return {"command": command, "world_size": job.world_size, "device": device, "wide": job.wide,
+                "stands_in": job.stands_in,
                 "noise": noise.apart, "notes": notes(job, noise.apart), "updates": len(plain.ranks[0]["updates"]),
                 "runs": job.runs,
                 "seconds": round(time.monotonic() - began, 1),
@@ -95,7 +96,7 @@ def why_not(job: Job, plain: Run) -> str:
 
 def notes(job: Job, noise: float) -> list[str]:
     return [text for is_so, text in (
-        (job.cpu, "the program asks for CUDA, and got the CPU and Gloo"),
+        (job.stands_in, "the program asks for CUDA, and got the CPU and Gloo"),
         (not job.wide, "the program does not run with numbers of 64 bits, so it is proved in its own precision"),
         (noise > ROUNDING, f"two runs of it are {noise:.2g} apart")) if is_so]
 

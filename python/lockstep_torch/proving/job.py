@@ -137,11 +137,11 @@ def copy(source: pathlib.Path, target: pathlib.Path, whole: tuple[pathlib.Path, 
 class Server:
     """server.py's process."""
 
-    def __init__(self, python: str, package: pathlib.Path) -> None:
+    def __init__(self, python: str, package: pathlib.Path, device: str) -> None:
         paths = [str(package), *filter(None, [os.environ.get("PYTHONPATH")])]
         variables = {name: value for name, value in os.environ.items()
                      if name not in ("LOCKSTEP_TRACE", "LOCKSTEP_PROVE")}
-        variables |= {"PYTHONPATH": os.pathsep.join(paths), **VARIABLES}
+        variables |= {"PYTHONPATH": os.pathsep.join(paths), **variables_of(device)}
         try:
             program = pathlib.Path(__file__).with_name("server.py")
             self.process = subprocess.Popen([python, str(program), str(package)], env=variables, text=True,
@@ -188,18 +188,20 @@ def found_by_torch(folder: pathlib.Path) -> pathlib.Path:
     return folder
 
 
-VARIABLES = {"OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0", "CUDA_VISIBLE_DEVICES": ""}
+def variables_of(device: str) -> dict[str, str]:
+    return {"OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0"} | ({"CUDA_VISIBLE_DEVICES": ""} if device == "cpu" else {})
 
 
 class Job:
-    """Of a command in a working folder. Each run is a new copy, but for one that goes on in another's."""
+    """Of a command in a working folder. Each run is a new copy, but for one that goes on in another's. `device`: "cpu",
+    with Gloo, or "cuda", with what the program asks for."""
 
-    def __init__(self, command: list[str], source: pathlib.Path, most_steps: int, world_size: int,
-                 limit: float) -> None:
+    def __init__(self, command: list[str], source: pathlib.Path, most_steps: int, world_size: int, limit: float,
+                 device: str = "cpu") -> None:
         self.command, self.source = command, source
         self.most_steps, self.world_size, self.limit = most_steps, world_size, limit
         self.runs = 0
-        self.wide, self.cpu = True, False
+        self.device, self.wide, self.stands_in = device, True, False  # stands_in: the CPU, where CUDA is asked for
         self.said: Any = lambda _text, _part=None: None
         self.program = of_torchrun(command)
         self.counts = self.program is not None or any(COUNT.match(word) for word in command)
@@ -208,7 +210,7 @@ class Job:
                         "this in a folder with the program and the data that it needs")
         self.root = pathlib.Path(tempfile.mkdtemp(prefix="lockstep-prove-"))
         self.package = found_by_torch(self.root / "path")
-        self.server = Server(self.program.python, self.package) if self.program is not None else None
+        self.server = Server(self.program.python, self.package, device) if self.program is not None else None
 
     def here(self, word: str, copied: pathlib.Path) -> str:
         """A path in the working folder, as it is in the copy."""
@@ -252,9 +254,9 @@ class Job:
         words = [self.here(word, work) for word in self.words()]
         if batch is not None:
             words, _changes = scaled(words, work, self.world_size, batch)
-        whole = {"folder": str(folder), "steps": self.most_steps, "ranks": self.world_size, "wide": self.wide,
-                 "cpu": self.cpu, "still": None, "tilt": None, "force": None, "batches": None, "swaps": False,
-                 "saves": False, "keeps": False} | plan
+        whole = {"folder": str(folder), "steps": self.most_steps, "ranks": self.world_size, "device": self.device,
+                 "stands_in": self.stands_in, "wide": self.wide, "still": None, "tilt": None, "force": None,
+                 "batches": None, "swaps": False, "saves": False, "keeps": False} | plan
         file = folder / "plan.json"
         file.write_text(json.dumps(whole))
         began = time.monotonic()
@@ -280,7 +282,7 @@ class Job:
         variables = {name: value for name, value in os.environ.items() if name != "LOCKSTEP_TRACE"}
         paths = [str(self.package), *filter(None, [os.environ.get("PYTHONPATH")])]
         variables |= {"LOCKSTEP_PROVE": str(folder / "plan.json"), "PWD": str(work),
-                      "PYTHONPATH": os.pathsep.join(paths), **VARIABLES}
+                      "PYTHONPATH": os.pathsep.join(paths), **variables_of(self.device)}
         before = set(processes.descendants(os.getpid()))
         with (folder / "output").open("wb") as output:
             try:

@@ -27,6 +27,7 @@ from lockstep_torch.proving.still import Draws, neutralize, watch_draws
 from lockstep_torch.proving.tilt import Tilt
 from lockstep_torch.proving.wide import widen
 
+PACKAGE = str(pathlib.Path(__file__).parents[1])
 OTHERS_END_S = 20.0  # how long a rank that has done enough waits for the others
 
 
@@ -69,7 +70,7 @@ class Proved:
         torch.manual_seed(rank_and_world_size()[0])
         if self.plan["wide"]:
             widen()
-        if self.plan["cpu"]:
+        if self.plan["stands_in"]:
             on_cpu()
         watch_draws(self.draws)
         if self.plan["still"] is not None:
@@ -86,7 +87,7 @@ class Proved:
         self.batches.keeps = self.plan["keeps"]
         if self.plan["batches"]:
             self.batches.given = functools.cache(self.given)
-        if dist.is_available():
+        if dist.is_available() and self.plan["device"] == "cpu":
             by_gloo()
         hook = sys.excepthook
 
@@ -164,11 +165,11 @@ def is_of_the_job() -> bool:
 
 
 def error_text(error: BaseException, trace: Any) -> str:
-    """With the line of the program where it left torch's or a library's last."""
+    """With the line of the program where it left torch's, a library's or our own last."""
     place = ""
     while trace is not None:
         code = trace.tb_frame.f_code
-        if "site-packages" not in code.co_filename and not code.co_filename.startswith("<"):
+        if not code.co_filename.startswith((PACKAGE, "<")) and "site-packages" not in code.co_filename:
             place = f" ({pathlib.Path(code.co_filename).name}:{trace.tb_lineno})"
         trace = trace.tb_next
     lines = str(error).strip().splitlines()
