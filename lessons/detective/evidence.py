@@ -60,6 +60,7 @@ PAID = (
              ("placement", "device", "spawn", "shared_memory", "attempt"), of_state.environment))
 # What the program's oracle makes of the outcome: of Python programs, which do not tell of all that they do.
 CHECK = Question("check", 25, "what is not as one process would have it", (), of_state.checked)
+PROVE = Question("prove", 25, "a few short runs: does it do what one process would?", (), of_state.proved)
 COMPARE = Question("compare", 30, "the losses of the same job without the fault", (), of_state.losses)
 
 
@@ -67,7 +68,8 @@ def offered(job):
     """Those that the run has evidence for."""
     there = [question for question in PAID if set(question.by or question.kinds) & job.kinds]
     compared = any(job.outcome["losses"]) or job.printed or "loss" in job.kinds
-    return [*FREE, *there, *([CHECK] if job.seen else []), *([COMPARE] if compared else [])]
+    return [*FREE, *there, *([CHECK] if job.seen else []), *([PROVE] if job.proved else []),
+            *([COMPARE] if compared else [])]
 
 
 def needs_of(pages):

@@ -85,13 +85,12 @@ class Game:
 
     def evidence(self, question):
         cost = 0 if question.name in self.asked else question.cost
-        if question is evidence.COMPARE and question.name not in self.asked:
+        if question.name not in self.asked:
+            says = self.compare if question is evidence.COMPARE else question.says
             try:
-                self.asked[question.name] = self.compare(self.job)
+                self.asked[question.name] = says(self.job)
             except jobs.CouldNotRun as error:
                 raise answer.NotUnderstood(str(error)) from error
-        elif question.name not in self.asked:
-            self.asked[question.name] = question.says(self.job)
         self.points = max(self.points - cost, 0)
         return self.said("evidence", self.asked[question.name], question=question.name, cost=cost)
 

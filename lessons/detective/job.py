@@ -20,11 +20,13 @@ class CouldNotRun(Exception):
 
 class Job:
     """`outcome`: findings, and what the program reports: losses and accuracy by rank and epoch. `printed` and `logs`:
-    [(rank, text)] of stdout and stderr. `seen`: asks an oracle; {what must be so: whether it is}."""
+    [(rank, text)] of stdout and stderr. `seen`: asks an oracle; {what must be so: whether it is}. `proved`: makes more runs;
+    what `lockstep prove --json` says of the program."""
 
-    def __init__(self, outcome, trace, logs=(), printed=(), seen=None, devices=False):
+    def __init__(self, outcome, trace, logs=(), printed=(), seen=None, devices=False, proved=None):
         self.outcome = {"losses": [], "accuracy": [], "findings": [], **outcome}
         self.ends, self.logs, self.printed, self.seen, self.devices = trace["ends"], logs, printed, seen, devices
+        self.proved = proved
         self.world_size = outcome.get("world_size", trace["world_size"])
         self.word = "device" if self.devices else "rank"
         self.events = {rank: [] for rank in range(self.world_size)}
@@ -77,10 +79,10 @@ def folder_for_a_while():
             folder.cleanup()
 
 
-def ended_with_its_own(arguments, **environment):
+def ended_with_its_own(arguments, folder=None, **environment):
     """Runs a program in a session of its own. Whatever ends this process early ends that one first. (code, stdout)"""
-    with subprocess.Popen([str(each) for each in arguments], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                          stderr=subprocess.DEVNULL, text=True, start_new_session=True,
+    with subprocess.Popen([str(each) for each in arguments], cwd=folder, stdin=subprocess.DEVNULL,
+                          stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True,
                           env={**os.environ, **environment}) as program:
         try:
             said, _ = program.communicate(timeout=DEADLINE_S)

@@ -81,6 +81,23 @@ def checked(job):
             *(lines or ["  What they ended with is right."] if job.seen()["ended"] else [])]
 
 
+def proved(job):
+    """Each relation, and where it fails; neither why nor in which line."""
+    found = job.proved()
+    if found is None:
+        return ["The job fails in these runs, so nothing is compared."]
+    lines = []
+    for each in found["relations"]:
+        fails = each["standing"] == "fails"
+        lines += text.filled(f"{'FAILS' if fails else 'holds' if each['standing'] == 'held' else '?':<7}{each['must_hold']}",
+                             " " * 9, "  ")
+        since = [f"since update {each['step']}"] * (each["step"] is not None)
+        times = [f"times {text.number(each['factor'])}"] * (each["factor"] is not None)
+        if fails:
+            lines.append(" " * 9 + ", ".join([*since, text.ranks(each["ranks"], job.word), *times]))
+    return lines
+
+
 def compared(job, other):
     lines = ["This job:", *losses(job), "The same job without the fault:", *losses(other)]
     if single := job.outcome.get("reference_losses"):

@@ -13,9 +13,11 @@ HERE = pathlib.Path(__file__).resolve().parent
 TESTS, HARNESS = HERE.parents[1] / "python" / "tests", HERE.parent / "python"
 sys.path[:0] = [str(HARNESS), str(HERE.parent / "loopback")]
 import loopback  # noqa: E402
+import proof  # noqa: E402
 from fold import fold, programs  # noqa: E402
 from truths import ATTEMPTS, RANKS, TRUTHS, is_proved  # noqa: E402
 
+PROOF_S = 25  # a run of a proof
 SILENT_S = 10  # then a job that makes no progress is ended
 
 
@@ -45,7 +47,8 @@ def run(slug, fault, options):
         notes = {file.name: file.read_text(encoding="utf-8") for file in (folder / "notes").iterdir()}
         found = {"world_size": RANKS, "findings": jobs.found_in(folder / "traces", options.course)}
         return jobs.Job(found, jobs.exported(folder / "traces", options.course), jobs.said_by_ranks(folder, "err"),
-                        jobs.said_by_ranks(folder, "out"), functools.cache(lambda: asked(source.stem, code, notes)))
+                        jobs.said_by_ranks(folder, "out"), functools.cache(lambda: asked(source.stem, code, notes)),
+                        proved=functools.cache(lambda: proved(folded)))
 
 
 def asked(program, code, notes):
@@ -55,6 +58,17 @@ def asked(program, code, notes):
             (folder / name).write_text(text, encoding="utf-8")
         asks = [sys.executable, HERE / "oracle.py", program, code, folder]
         return json.loads(jobs.ended_with_its_own(asks, TMPDIR=str(folder))[1])
+
+
+def proved(source):
+    """By a few short runs of its own. None where the program fails in them."""
+    with jobs.folder_for_a_while() as folder, jobs.could_not_run():
+        (folder / "train.py").write_text(source, encoding="utf-8")
+        here = loopback.environment()
+        command, more = proof.of("train.py", folder, "--json", "--limit", PROOF_S)
+        path = os.pathsep.join([str(HARNESS), here["PYTHONPATH"]])
+        _, said = jobs.ended_with_its_own(command, folder, **here | more | {"PYTHONPATH": path})
+        return json.loads(said) if said else None
 
 
 def played(case, options):

@@ -18,7 +18,8 @@ import time
 import check
 import handed_out
 import progress
-from programs import (COULD_NOT_RUN, FINDING, RANKS, ROOT, ended_cleanly, files, lesson_of, lesson_with, page_of, programs, refuse,
+import proof
+from programs import (COULD_NOT_RUN, FINDING, ROOT, ended_cleanly, files, lesson_of, lesson_with, page_of, programs, refuse,
                       title_of)
 from prose import difference, hints, say_difference, say_heading, say_section, section, wrapped
 
@@ -116,13 +117,8 @@ def prove(slug, file):
     with tempfile.TemporaryDirectory(prefix="lockstep-exercise-") as name:
         folder = pathlib.Path(name)
         shutil.copy(file, folder)
-        for made in ("own", "notes"):
-            (folder / made).mkdir()
-        own = os.pathsep.join([str(pathlib.Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])])
-        command = [sys.executable, "-m", "lockstep_torch.command_line", "prove", "--", sys.executable, "-m",
-                   "torch.distributed.run", "--nproc-per-node", str(RANKS), file.name, "own"]
-        done = subprocess.run(command, cwd=folder, check=False,
-                              env={**os.environ, "PYTHONPATH": own, "TWIN_NOTES": str(folder / "notes")})
+        command, environment = proof.of(file.name, folder)
+        done = subprocess.run(command, cwd=folder, check=False, env={**os.environ, **environment})
     sys.exit(done.returncode)
 
 
