@@ -92,6 +92,11 @@ class Prove(unittest.TestCase):
         self.assertIn("forward-bypasses-wrapper", answer["pitfalls"])
 
     @full_tier
+    def test_gradients_that_each_rank_clips_are_no_mean(self):
+        answer = self.proved("clips-first", "slope", code=1)
+        self.assertEqual((answer["standing"], answer["pitfalls"]), ("fails", ["clip-before-reduction"]))
+
+    @full_tier
     def test_weights_by_a_ranks_own_counts_are_not_those_of_one_process(self):
         slope, one = self.proved("kinds-weigh", "slope", "one", code=1)
         self.assertEqual((slope["standing"], one["standing"], one["step"]), ("held", "fails", 0))

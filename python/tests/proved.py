@@ -87,7 +87,7 @@ def main():
     torch.manual_seed(4)
     device = "cuda:0" if WAY == "on-a-gpu" else "cpu"
     net = nn.Sequential(nn.Linear(5, 8), nn.ReLU(), nn.Dropout(0.2), nn.Linear(8, 3)).to(device)
-    by_hand = WAY in ("by-hand", "sum", "twice", "divided", "narrow", "narrow-sum")
+    by_hand = WAY in ("by-hand", "sum", "twice", "divided", "clips-first", "narrow", "narrow-sum")
     for_two = WAY.endswith("for-two")
     if WAY == "frozen":
         net[0].weight.requires_grad_(False)
@@ -124,6 +124,8 @@ def main():
             model.zero_grad()
             loss = loss_of(model, net, points + noise, kinds)
             loss.backward()
+            if WAY == "clips-first":
+                nn.utils.clip_grad_norm_(net.parameters(), 0.5)
             if by_hand:
                 average(net, {"sum": 1, "narrow-sum": 1, "divided": 1, "twice": world * world}.get(WAY, world))
             nn.utils.clip_grad_norm_(net.parameters(), 0.5)

@@ -104,11 +104,16 @@ def rows_in(rounds: list[Any]) -> torch.Tensor | None:
     return torch.cat(found).sort().values if found else None
 
 
-def by_gradients_apart(ranks: Ranks, within: float) -> bool:
+def gradients_apart(rounds: list[Round], within: float) -> bool:
+    """Those that updates go by, of all ranks in one round."""
     return any(distance(a, b, within * norm(first["gradients"])) > within
-               for of_all in rounds_of_all(ranks).values() for each in of_all for _, updates in each[1:]
-               for mine, first in zip(updates, each[0][1], strict=True)
+               for updates in rounds[1:] for mine, first in zip(updates, rounds[0], strict=True)
                for a, b in zip(mine["gradients"], first["gradients"], strict=True))
+
+
+def by_gradients_apart(ranks: Ranks, within: float) -> bool:
+    return any(gradients_apart([updates for _, updates in each], within)
+               for of_all in rounds_of_all(ranks).values() for each in of_all)
 
 
 def all_same_rows(ranks: Ranks) -> int | None:

@@ -103,7 +103,8 @@ def differs(a: dict[str, Any], b: dict[str, Any], step: int, at_the_end: bool) -
         return None
     rows = [torch.cat(each["rows"]).sort().values if each["rows"] else None for each in (a, b)]
     if rows[0] is not None and rows[1] is not None and distance(rows[0], rows[1], 0) > EXACT:
-        return fails("with other batches than the stopped one had next", "resume-mid-epoch-replays")
+        return fails("with other batches than the stopped one had next", "resume-mid-epoch-replays",
+                     "resume-repeats-epoch")
     if not near(a["loss"], b["loss"], EXACT):
         return Answer(NAME, HELD, f"it goes on at update {step} as the stopped one, but for its random numbers: with "
                       f"the same parameters and batches the loss was {a['loss']:.6g}, and is {b['loss']:.6g}",

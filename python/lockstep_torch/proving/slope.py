@@ -18,6 +18,7 @@ from lockstep_torch.proving.relations import (
     factor_text,
     fails,
     first_apart,
+    gradients_apart,
     line_of,
     losses_apart,
     near,
@@ -168,6 +169,9 @@ def judged(ranks: Ranks, along: Measured, across: Measured, bound: tuple[float, 
             return untold(NAME, "each rank begins with parameters of its own, and goes by gradients of its own"), 0, 0
         own = all(near(promised[0][rank], along[1][rank], slope) for rank in range(world_size))
         answer.apart = True
+        if not gradients_apart(along[0].rounds, slope):
+            return fails(answer, "the ranks clip different gradients, and then update by equal ones", everyone,
+                         ["clip-before-reduction"]), 0, 0
         return fails(answer, "the ranks update by different gradients" + (
             ", each by that of its own loss" if own else ""), sorted({0, *apart}),
             ["no-gradient-sync", "forward-bypasses-wrapper"] if own else ["gradient-not-the-mean"]), 0, 0
