@@ -135,6 +135,7 @@ class Prove(unittest.TestCase):
     def test_what_is_constant_in_the_loss_is_constant_in_its_slope(self):
         self.assertEqual(self.proved("straight-through", "slope", code=0)["standing"], "held")
         self.assertEqual(self.proved("own-target", "slope", code=0)["standing"], "held")
+        self.assertEqual(self.proved("checkpoints", "slope", code=0)["standing"], "held")
 
     @full_tier
     def test_a_backward_of_the_programs_own_is_not_judged(self):

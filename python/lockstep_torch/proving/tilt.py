@@ -127,8 +127,10 @@ class Tilt:
             return
 
         def set_grad_enabled(wanted: bool) -> None:
+            changes = torch.is_grad_enabled() != wanted  # torch turns them off for hooks of saved tensors by itself
             SET_GRAD(wanted)
-            self.gradients_wanted(wanted)
+            if changes:
+                self.gradients_wanted(wanted)
         torch._C._set_grad_enabled = set_grad_enabled  # type: ignore[assignment]
         wrap_inference(self)
         wrap_checkpoint(self)
