@@ -8,6 +8,7 @@
 #include <lockstep/diagnose/text.h>
 #include <lockstep/record/content.h>
 #include <lockstep/record/failed_collective.h>
+#include <lockstep/record/fed_inputs.h>
 #include <lockstep/record/observed_backend.h>
 #include <lockstep/record/readable.h>
 #include <lockstep/record/recorder.h>
@@ -235,6 +236,10 @@ PYBIND11_MODULE(_extension, module) {
       "hash_samples",
       [](const std::vector<at::Tensor>& tensors) { return record::hash_samples(tensors, true); },
       Unlocked());
+  module.def(
+      "some_rows",
+      [](const std::vector<at::Tensor>& tensors) { return record::some_rows(tensors, true); },
+      Unlocked());
   module.def("say", say, Unlocked(), "Whole lines, on the program's standard error.");
   module.def("write_stacks_into", python::write_stacks_into,
              "The stack of a thread that gets SIGINT or SIGTERM, and of all at SIGRTMIN.");
@@ -404,6 +409,8 @@ PYBIND11_MODULE(_extension, module) {
           },
           Unlocked(), "Of something that trace::SettingsOf has, by their keys.")
       .def("evaluation_input", telling<trace::EvaluationInput, std::int64_t, std::uint64_t>(),
+           Unlocked())
+      .def("evaluation_rows", telling<trace::EvaluationRows, std::vector<std::int64_t>>(),
            Unlocked())
       .def("workers", telling<trace::Workers, std::int64_t>(), Unlocked())
       .def("schedule_twins", telling<trace::ScheduleTwins, std::string, std::int64_t>(), Unlocked())

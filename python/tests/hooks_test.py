@@ -229,6 +229,8 @@ class Hooks(unittest.TestCase):
         first = told(given)
         [(count, content)] = first
         self.assertEqual(count, 4)
+        [(rows,)] = rank.calls.pop("evaluation_rows")
+        self.assertEqual((len(rows), rows), (4, extension().some_rows([given])))
         self.assertEqual(told(given.flip(0)), first)
         self.assertNotEqual(told(given + 1)[0][1], content)
         for _ in range(20):

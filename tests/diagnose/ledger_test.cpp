@@ -328,6 +328,45 @@ TEST(Ledger, AnEvaluationOfAllSamplesOnEachRankIsNoDoubt) {
   EXPECT_EQ(line.reason.find("an evaluation drew"), std::string::npos) << line.reason;
 }
 
+// Ranks train on shares of 64 samples in steps of 8 each, and evaluate together those from `first` on.
+diagnose::Line of_evaluated(std::int64_t first, std::int64_t repeats = 0) {
+  auto trace = without<trace::Metric>(Job(2).run());
+  for (auto& rank : trace.ranks) {
+    for (std::int64_t step = 0; step < 4; ++step) {
+      Ids fed;
+      for (std::int64_t i = 0; i < 8; ++i) fed.push_back(32 * rank.participant.rank + 8 * step + i);
+      for (std::int64_t i = 0; i < repeats; ++i) fed.push_back(fed.front());
+      record(rank, step, trace::Rows{fed});
+    }
+    Ids evaluated;
+    for (std::int64_t i = 0; i < 16; ++i)
+      evaluated.push_back(first + 16 * rank.participant.rank + i);
+    record(rank, 4, trace::EvaluationRows{evaluated});
+    record(rank, 4, trace::Forward{});
+  }
+  return line_of(ledger_of(trace), Equation::joined_figures);
+}
+
+TEST(Ledger, AnEvaluationOfSomeThatAreTrainedOnIsLeftOpen) {
+  const auto line = of_evaluated(48);
+  EXPECT_EQ(line.standing, Standing::open);
+  EXPECT_EQ(line.step, 4);
+  EXPECT_NE(line.reason.find("of 32 different samples that evaluations were given, 16 had been "
+                             "trained on, and 16 never are"),
+            std::string::npos)
+      << line.reason;
+  EXPECT_EQ(of_evaluated(64).standing, Standing::held);
+  EXPECT_EQ(of_evaluated(48, 1).standing, Standing::held);  // samples have equal contents
+}
+
+TEST(Ledger, AnEvaluationOfNothingElseThanIsTrainedOnIsSaid) {
+  const auto line = of_evaluated(16);
+  EXPECT_EQ(line.standing, Standing::held);
+  EXPECT_NE(line.looked_at.find(": all 32 samples that evaluations were given are trained on, too"),
+            std::string::npos)
+      << line.looked_at;
+}
+
 TEST(Ledger, PassesThatAreLeftHalfWayAreLeftOpen) {
   const auto line = [](bool ended) {
     auto trace = empty_trace(2);

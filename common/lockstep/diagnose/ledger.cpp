@@ -1,5 +1,6 @@
 #include <lockstep/diagnose/averaging.h>
 #include <lockstep/diagnose/detector.h>
+#include <lockstep/diagnose/evaluated.h>
 #include <lockstep/diagnose/format.h>
 #include <lockstep/diagnose/gradients.h>
 #include <lockstep/diagnose/layers.h>
@@ -119,7 +120,7 @@ Looked looked_at(const Run& run, Equation equation) {
               .is_enough = buffers_stay_equal(run),
               .idle = "the model has no buffers"};
     case Equation::joined_figures:
-      return {.at = most<trace::Metric>(run) +
+      return {.at = most<trace::Metric>(run) + most<trace::EvaluationInput>(run) +
                     most<trace::PassBegin>(
                         run, [](const auto& pass) { return pass.phase == "evaluation"; }) +
                     most<trace::Forward>(run, [](const auto& f) { return !f.training; }),
@@ -154,6 +155,15 @@ std::string made_equal_again(const Run& run) {
     return at.first >= 0 && groups_of_equal(at.second).tensor >= 0;
   });
   return apart == 0 ? "" : fmt::format(": apart after {} of them, and made equal again", apart);
+}
+
+// No evaluation is of samples that were held out.
+std::string of_training(const Run& run) {
+  constexpr std::int64_t kEnough = 16;
+  const auto told = evaluated(run);
+  if (!told || told->samples < kEnough || told->trained == 0 || told->never > 0) return "";
+  return fmt::format(": all {} samples that evaluations were given are trained on, too",
+                     told->samples);
 }
 
 void is_broken(Line& line, std::vector<const Finding*> violations) {
@@ -224,6 +234,7 @@ Line line_of(const Run& run, Equation equation, const std::vector<Row>& rows) {
   }
   line.standing = Standing::held;
   if (equation == Equation::equal_after) line.looked_at += made_equal_again(run);
+  if (equation == Equation::joined_figures) line.looked_at += of_training(run);
   return line;
 }
 

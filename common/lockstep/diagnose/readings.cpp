@@ -1,6 +1,7 @@
 #include <lockstep/diagnose/averaging.h>
 #include <lockstep/diagnose/courses.h>
 #include <lockstep/diagnose/cuts.h>
+#include <lockstep/diagnose/evaluated.h>
 #include <lockstep/diagnose/evidence.h>
 #include <lockstep/diagnose/format.h>
 #include <lockstep/diagnose/gradients.h>
@@ -206,6 +207,17 @@ Maybe drawn_twice(const Run& run) {
   return {};
 }
 
+Maybe evaluated_what_was_trained(const Run& run) {
+  const auto told = evaluated(run);
+  if (!told) return {};
+  const auto enough = std::max<std::int64_t>(4, told->samples / 20);
+  if (told->trained < enough || told->never < enough) return {};
+  return Reading{fmt::format("of {} different samples that evaluations were given, {} had been "
+                             "trained on, and {} never are",
+                             told->samples, told->trained, told->never),
+                 "the figures are meant to be of both", told->step};
+}
+
 Maybe a_step_for_each_rank(const Run& run) {
   const auto course = course_of(*run.ranks.front());
   if (run.world_size < 2 || course.length > 0 || course.updates() < 8 ||
@@ -284,6 +296,7 @@ constexpr std::pair<Equation, Maybe (*)(const Run&)> kReadings[] = {
     {Equation::rates, rates_stay},
     {Equation::buffers, moved_alone},
     {Equation::joined_figures, drawn_twice},
+    {Equation::joined_figures, evaluated_what_was_trained},
 };
 
 }  // namespace

@@ -7,9 +7,7 @@
 #include <utility>
 
 namespace lockstep::record {
-namespace {
 
-// Of a forward's samples some, by their hashes, so that all ranks keep the same.
 std::vector<std::int64_t> some_rows(const std::vector<at::Tensor>& inputs, bool may_wait) {
   constexpr std::size_t kOfAForward = 256;
   const auto hashes = hash_samples(inputs, may_wait);
@@ -17,17 +15,14 @@ std::vector<std::int64_t> some_rows(const std::vector<at::Tensor>& inputs, bool 
   const auto one_of = std::bit_ceil((hashes.size() + kOfAForward - 1) / kOfAForward);
   std::vector<std::int64_t> some;
   for (const auto hash : hashes)
-    if (hash % one_of == 0) some.push_back(static_cast<std::int64_t>(hash >> 32U));
+    if ((hash >> 32U) % one_of == 0) some.push_back(static_cast<std::int64_t>(hash >> 32U));
   return some;
 }
 
-}  // namespace
-
 void FedInputs::record(trace::Writer& writer, std::int64_t module,
                        const std::vector<at::Tensor>& inputs, bool may_wait) {
-  constexpr std::size_t kMost = 1 << 16;
   auto& looked_at = looked_at_[module];
-  if (looked_at < kMost)
+  if (looked_at < trace::Rows::kMost)
     if (auto rows = some_rows(inputs, may_wait); !rows.empty()) {
       looked_at += rows.size();
       if (module == 0)

@@ -11,11 +11,14 @@
 
 namespace lockstep::record {
 
+// A hash of each row that the tensors hold together: of more than 256 some, those that each other forward of as many rows
+// has, too. Empty where they have no rows; of tensors on a device only where it may wait for that.
+std::vector<std::int64_t> some_rows(const std::vector<at::Tensor>& inputs, bool may_wait);
+
 class FedInputs {
  public:
-  // Of a module by its number; 0 is the recorded model. A hash of each sample, up to 2^16 of a module: each row that the
-  // tensors hold together, of more than 256 some; those of tensors on a device only where it may wait for that. Then
-  // also what the tensors' numbers are like.
+  // Of a module by its number; 0 is the recorded model. some_rows(), up to 2^16 of a module, and where it may wait what
+  // the tensors' numbers are like.
   void record(trace::Writer& writer, std::int64_t module, const std::vector<at::Tensor>& inputs,
               bool may_wait);
 

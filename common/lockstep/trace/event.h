@@ -371,7 +371,7 @@ using Payload =
                  OutsideParameters, Rows, Backward, GradientCleared, Contents, LossDivisors,
                  OtherRows, RecordingEnd, GraphCut, StateTaken, Settings, LayerModes, RandomState,
                  EvaluationInput, Workers, ScheduleTwins, Untrained, OwnTensorsLoaded, AnotherModel,
-                 Moving, CheckpointWithoutGradient, LossAgain, OutsideInTraining>;
+                 Moving, CheckpointWithoutGradient, LossAgain, OutsideInTraining, EvaluationRows>;
 
 // The number of a kind.
 template <class T, std::size_t I = 0>

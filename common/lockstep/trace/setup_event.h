@@ -87,6 +87,16 @@ struct EvaluationInput {
   }
 };
 
+// As Rows, of a forward of the model without gradients.
+struct EvaluationRows {
+  static constexpr const char* kName = "evaluation_rows";
+  Ids hashes;
+  template <class V>
+  void visit(V& v) {
+    v("hashes", hashes);
+  }
+};
+
 // A train loader's workers begin a pass: what they seed their generators with.
 struct Workers {
   static constexpr const char* kName = "workers";
@@ -208,6 +218,7 @@ struct Input {
 // samples some are told, the same ones on every rank.
 struct Rows {
   static constexpr const char* kName = "rows";
+  static constexpr std::size_t kMost = 1 << 16;  // that a rank tells of a module, and a forward's more
   Ids hashes;
   template <class V>
   void visit(V& v) {
