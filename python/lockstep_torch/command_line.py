@@ -192,7 +192,9 @@ def prove(options: argparse.Namespace) -> int:
         return USAGE
     if options.html and not can_make_pages():
         return COULD_NOT_RUN
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # nothing of the job is left then, either
+    for number in (signal.SIGTERM, signal.SIGHUP):  # nothing of the job is left then, either
+        if signal.getsignal(number) != signal.SIG_IGN:  # as nohup has it
+            signal.signal(number, signal.default_int_handler)
     try:
         with Progress() as progress:
             found = command.prove(options.command, options.steps, options.world_size, wanted, tuple(options.batch),

@@ -33,7 +33,7 @@ class Head(NamedTuple):
 
 
 HEAD = struct.Struct("<40x6q520xq")
-PR_SET_CHILD_SUBREAPER = 36
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 FAR = 2**63 - 1
 
 
@@ -237,6 +237,11 @@ def adopt_orphans() -> None:
     """From now on a process below this one, whose parent ends, becomes this one's child, and not init's: `end` reaches
     also what has forked twice."""
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def end_with_parent(number: signal.Signals = signal.SIGKILL) -> None:
+    """This process gets the signal when the thread that started it ends, in whatever way."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, number, 0, 0, 0)
 
 
 def reap_orphans(job: subprocess.Popen[bytes]) -> None:

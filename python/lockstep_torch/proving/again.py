@@ -25,6 +25,8 @@ def measured(job: Job, plain: Run) -> Noise:
             return Noise(1, f"{twice}: rank {rank} made {len(one['updates'])} updates in one run and "
                          f"{len(other['updates'])} in another")
         for number, (a, b) in enumerate(zip(one["updates"], other["updates"], strict=False)):
+            if a["optimizer"] != b["optimizer"] or len(a["unclipped"]) != len(b["unclipped"]):
+                return Noise(1, f"{twice}: on rank {rank} update {number} is another optimizer's")
             losses, gradients = losses_apart(a, b), apart(a["unclipped"], b["unclipped"])
             largest = max(largest, losses, gradients)
             if largest > NOISY:

@@ -108,7 +108,7 @@ def size_of(folder: pathlib.Path) -> int:
         for name in files:
             total += os.lstat(os.path.join(here, name)).st_size
             if total > MOST_BYTES:
-                break
+                return total
     return total
 
 
@@ -124,6 +124,8 @@ def copy(source: pathlib.Path, target: pathlib.Path, whole: tuple[pathlib.Path, 
     target.mkdir(parents=True)
     for entry in os.scandir(source):
         there, real = target / entry.name, pathlib.Path(os.path.realpath(entry.path))
+        if whole[1].resolve().is_relative_to(real):
+            continue  # the copies themselves
         if entry.is_symlink() and real.is_relative_to(whole[0].resolve()):
             there.symlink_to(whole[1] / real.relative_to(whole[0].resolve()))
         elif entry.is_symlink() or (entry.is_dir() and is_left(pathlib.Path(entry.path))):
@@ -134,18 +136,22 @@ def copy(source: pathlib.Path, target: pathlib.Path, whole: tuple[pathlib.Path, 
             shutil.copy2(entry.path, there)
 
 
+def environment_of(package: pathlib.Path, device: str) -> dict[str, str]:
+    """Of a job."""
+    paths = [str(package), *filter(None, [os.environ.get("PYTHONPATH")])]
+    inherited = {name: value for name, value in os.environ.items() if name not in ("LOCKSTEP_TRACE", "LOCKSTEP_PROVE")}
+    hidden = {"CUDA_VISIBLE_DEVICES": ""} if device == "cpu" else {}
+    return {**inherited, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0", **hidden}
+
+
 class Server:
     """server.py's process."""
 
     def __init__(self, python: str, package: pathlib.Path, device: str) -> None:
-        paths = [str(package), *filter(None, [os.environ.get("PYTHONPATH")])]
-        variables = {name: value for name, value in os.environ.items()
-                     if name not in ("LOCKSTEP_TRACE", "LOCKSTEP_PROVE")}
-        variables |= {"PYTHONPATH": os.pathsep.join(paths), **variables_of(device)}
         try:
             program = pathlib.Path(__file__).with_name("server.py")
-            self.process = subprocess.Popen([python, str(program), str(package)], env=variables, text=True,
-                                            stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+            self.process = subprocess.Popen([python, str(program), str(package)], env=environment_of(package, device),
+                                            text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         except OSError as error:
             raise Wrong(f"cannot start {python}: {error.strerror}") from None
 
@@ -188,10 +194,6 @@ def found_by_torch(folder: pathlib.Path) -> pathlib.Path:
     return folder
 
 
-def variables_of(device: str) -> dict[str, str]:
-    return {"OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0"} | ({"CUDA_VISIBLE_DEVICES": ""} if device == "cpu" else {})
-
-
 class Job:
     """Of a command in a working folder. Each run is a new copy, but for one that goes on in another's. `device`: "cpu",
     with Gloo, or "cuda", with what the program asks for."""
@@ -210,7 +212,11 @@ class Job:
                         "this in a folder with the program and the data that it needs")
         self.root = pathlib.Path(tempfile.mkdtemp(prefix="lockstep-prove-"))
         self.package = found_by_torch(self.root / "path")
-        self.server = Server(self.program.python, self.package, device) if self.program is not None else None
+        try:
+            self.server = Server(self.program.python, self.package, device) if self.program is not None else None
+        except Wrong:
+            shutil.rmtree(self.root)
+            raise
 
     def here(self, word: str, copied: pathlib.Path) -> str:
         """A path in the working folder, as it is in the copy."""
@@ -232,7 +238,8 @@ class Job:
             work = pathlib.Path(folder) / "work"
             work.mkdir()
             for file in itertools.islice(self.source.rglob("*.py"), 1000):
-                if file.is_file() and not any(is_left(parent) for parent in (file, *file.parents)):
+                within = [parent for parent in file.parents if parent.is_relative_to(self.source)][:-1]
+                if file.is_file() and self.root not in within and not any(map(is_left, (file, *within))):
                     (work / file.relative_to(self.source)).parent.mkdir(parents=True, exist_ok=True)
                     shutil.copy2(file, work / file.relative_to(self.source))
             return scaled([self.here(word, work) for word in self.words()], work, self.world_size, sizes)[1]
@@ -273,16 +280,14 @@ class Job:
         found = read_all(folder)
         if not keeps_work:
             shutil.rmtree(work, ignore_errors=True)
-        uneven = uneven_text(found)
+        uneven = uneven_text(found, code)
         return Run(folder, found, uneven or why_of_no_use(code, output, found), bool(uneven),
                    time.monotonic() - began)
 
     def started(self, command: list[str], work: pathlib.Path, folder: pathlib.Path, limit: float) -> int | None:
         """Its exit code; None where it did not end in time."""
-        variables = {name: value for name, value in os.environ.items() if name != "LOCKSTEP_TRACE"}
-        paths = [str(self.package), *filter(None, [os.environ.get("PYTHONPATH")])]
-        variables |= {"LOCKSTEP_PROVE": str(folder / "plan.json"), "PWD": str(work),
-                      "PYTHONPATH": os.pathsep.join(paths), **variables_of(self.device)}
+        variables = environment_of(self.package, self.device) | {
+            "LOCKSTEP_PROVE": str(folder / "plan.json"), "PWD": str(work)}
         before = set(processes.descendants(os.getpid()))
         with (folder / "output").open("wb") as output:
             try:
@@ -303,10 +308,13 @@ class Job:
         shutil.rmtree(self.root, ignore_errors=True)
 
 
-def uneven_text(ranks: list[dict[str, Any]]) -> str:
-    """A rank that has done enough ends, and then one that waits for it fails."""
+def uneven_text(ranks: list[dict[str, Any]], code: int | None) -> str:
+    """A rank that has done enough ends, and then one that waits for it fails, or waits on."""
     enough = next((one for one in ranks if one["enough"]), None)
     other = next((one for one in ranks if one["error"]), None)
+    if enough is not None and other is None and code is None and len(ranks) < enough["world_size"]:
+        return (f"the ranks do not make as many updates: rank {enough['rank']} had made {len(enough['updates'])}, and "
+                "another one went on waiting")
     if enough is None or other is None:
         return ""
     return (f"the ranks do not make as many updates: rank {enough['rank']} had made {len(enough['updates'])} when rank "

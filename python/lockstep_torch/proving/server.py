@@ -30,7 +30,9 @@ def be_rank(rank: int, run: dict[str, Any], port: int) -> None:
     """Never returns."""
     os.setpgid(0, 0)
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    for sent in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(sent, signal.SIG_DFL)
+    processes.end_with_parent()
     code = 1
     try:
         os.chdir(run["work"])
@@ -71,6 +73,8 @@ def program(run: dict[str, Any]) -> int:
             sys.path.insert(0, str(pathlib.Path(run["program"]).absolute().parent))
             runpy.run_path(os.path.abspath(run["program"]), run_name="__main__")
     except SystemExit as ended:
+        if not isinstance(ended.code, (int, type(None))):
+            print(ended.code, file=sys.stderr)
         return ended.code if isinstance(ended.code, int) else int(ended.code is not None)
     return 0
 
@@ -85,12 +89,13 @@ def start(run: dict[str, Any]) -> dict[str, Any]:
             started.add(pid)
         return wait(run, started)
     finally:
-        for pid in processes.descendants(os.getpid()):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
         with contextlib.suppress(ChildProcessError):
-            while True:
-                os.waitpid(-1, 0)
+            while True:  # one may start another meanwhile
+                for pid in processes.descendants(os.getpid()):
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
+                if os.waitpid(-1, os.WNOHANG)[0] == 0:
+                    time.sleep(0.005)
 
 
 def wait(run: dict[str, Any], started: set[int]) -> dict[str, Any]:
@@ -128,8 +133,10 @@ def serve() -> None:
     import torch.utils.data.distributed
     torch.set_num_threads(1)
     processes.adopt_orphans()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to this process, too; its parent says what to do
+    for sent in (signal.SIGINT, signal.SIGHUP):  # by a terminal to this process, too; its parent says what to do
+        signal.signal(sent, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, leave)
+    processes.end_with_parent(signal.SIGTERM)
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what is printed on the way is no answer
     for line in sys.stdin:
