@@ -91,7 +91,7 @@ def digest_of(optimizer: Any) -> list[dict[str, float]]:
     inner = getattr(optimizer, "optim", optimizer)  # a ZeroRedundancyOptimizer's
     found = []
     for one in parameters_of(inner):
-        held = {name: DETACH(value).double() if isinstance(value, torch.Tensor) else value
+        held = {name: DETACH(value).to("cpu", torch.float64) if isinstance(value, torch.Tensor) else value
                 for name, value in inner.state.get(one, {}).items()}
         found.append({name: float((value.reshape(-1) * weights(value.numel())).sum())
                       if isinstance(value, torch.Tensor) else float(value)

@@ -23,6 +23,7 @@ DRAWS = ("rand", "randn", "randint", "rand_like", "randn_like", "randint_like", 
 FILLS = ("normal_", "uniform_", "exponential_", "bernoulli_", "random_")
 # Torch's that draw seeds, orders and first weights, and no samples.
 OWN = (os.path.join(os.path.dirname(torch.utils.data.__file__), ""), torch.nn.init.__file__)
+SAMPLER = torch.utils.data.sampler.__file__
 DROPOUT = "dropout drops nothing"
 NORMALIZES = "BatchNorm goes by its running statistics"
 ROW = 4096
@@ -45,6 +46,12 @@ class Draws:
         self.folder = folder  # another copy in each run
         self.neutral: frozenset[str] = frozenset()  # lines whose draws are the same in each row
         self.neutralizes = False
+        self.orders: set[str] = set()  # generators without an owner that drew an order
+        self.seeded: set[str] = set()  # those that the program seeded
+
+    def unseeded(self) -> set[str]:
+        """Each start of the program draws other orders by them."""
+        return (self.orders | ({"random", "numpy.random"} & self.sites.keys())) - self.seeded
 
     def drawn(self, what: str) -> None:
         self.notes.add(what)
@@ -117,8 +124,9 @@ def fixed(shape: tuple[int, ...], salt: str) -> torch.Generator:
 def same_rows(like: torch.Tensor, name: str, fill: Any) -> torch.Tensor:
     """Random along its last dimension only: any other may be the samples'. A shorter row is the begin of a longer."""
     length = like.shape[-1] if like.dim() > 1 else 1
-    row = torch.empty((length // ROW + 1) * ROW, dtype=like.dtype, device=like.device)
+    row = torch.empty((length // ROW + 1) * ROW, dtype=like.dtype, device="cpu")
     fill(row, fixed((), name))
+    row = row.to(like.device)
     return row[:length].expand_as(like) if like.dim() > 1 else row[0].expand_as(like)
 
 
@@ -179,6 +187,8 @@ def wrap_fill(draws: Draws, name: str) -> None:
     def fill(tensor: torch.Tensor, *arguments: Any, **options: Any) -> Any:
         original(tensor, *arguments, **options)
         site = draws.draws_at(options)
+        if site.startswith(SAMPLER) and options.get("generator") is None:
+            draws.orders.add("torch")
         if not draws.is_neutral(site):
             draws.left(site, tensor)
         else:
@@ -239,6 +249,15 @@ def by_running_statistics(draws: Draws) -> None:
             draws.drawn(NORMALIZES)
         return original(tensor, mean, variance, weight, bias, training and mean is None, momentum, eps)
     functional.batch_norm = batch_norm
+    joined: Any = nn.SyncBatchNorm
+    synchronized = joined.forward
+
+    def forward(self: Any, tensor: Any) -> Any:
+        if self.running_mean is None:
+            return synchronized(self, tensor)
+        return batch_norm(tensor, self.running_mean, self.running_var, self.weight, self.bias, self.training,
+                          self.momentum or 0.0, self.eps)
+    joined.forward = forward
 
 
 def by_position(draws: Draws) -> None:
@@ -253,13 +272,13 @@ def by_position(draws: Draws) -> None:
         def __getitem__(self, position: Any) -> Any:
             before, python = torch.get_rng_state(), random.getstate()
             seed = zlib.crc32(repr(position).encode())
-            torch.manual_seed(seed)
-            random.seed(seed)
+            SEED["torch"](seed)
+            SEED["random"](seed)
             begun = torch.get_rng_state(), random.getstate()
             numpy: Any = sys.modules.get("numpy")
             arrays = numpy.random.get_state() if numpy else None
             if numpy:
-                numpy.random.seed(seed)
+                SEED["numpy.random"](seed)
             try:
                 return self.of[position]
             finally:
@@ -288,6 +307,8 @@ def watch_loose(draws: Draws, name: str) -> None:
     def draw(*arguments: Any, **options: Any) -> Any:
         site = draws.draws_at(options)
         draws.loose.add(site)
+        if name == "randperm" and options.get("generator") is None:
+            draws.orders.add("torch")
         result = original(*arguments, **options)
         draws.drawn_now.append((site, zlib.crc32(repr(result.tolist()).encode())))
         return result
@@ -302,9 +323,28 @@ class Dice(torch.Generator):
         self.updates: set[int] = set()
 
 
+def watch_seeds(draws: Draws, name: str, owners: tuple[Any, ...]) -> None:
+    attribute = "manual_seed" if name == "torch" else "seed"
+    original = SEED[name] = getattr(owners[0], attribute)
+
+    @functools.wraps(original)
+    def seed(*arguments: Any, **options: Any) -> Any:
+        draws.seeded.add(name)
+        return original(*arguments, **options)
+    for owner in owners:
+        setattr(owner, attribute, seed)
+
+
+SEED: dict[str, Any] = {}  # by generator
+
+
 def watch_draws(draws: Draws) -> None:
     module: Any = torch
     module.Generator = Dice
+    watch_seeds(draws, "torch", (torch, torch.random))
+    watch_seeds(draws, "random", (random,))
+    if numpy := sys.modules.get("numpy"):
+        watch_seeds(draws, "numpy.random", (numpy.random,))
     for name in LOOSE:
         watch_loose(draws, name)
     for name in DRAWS:
