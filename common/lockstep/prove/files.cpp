@@ -60,7 +60,17 @@ bool Prover::has_saved_enough() {
   std::int64_t stop_at = 0;
   if (std::ifstream file(plan_.folder / "stop_at"); file >> stop_at)
     return *std::ranges::max_element(made_) >= stop_at;
-  return Clock::now() - began_ > kWaits;
+  if (!began_) began_ = Clock::now();
+  if (Clock::now() - *began_ > kWaits) stop();
+  return false;
+}
+
+// All ranks, a few updates from here; the first to say so says it.
+void Prover::stop() {
+  const auto part = plan_.folder / ("stop_at." + std::to_string(getpid()));
+  std::ofstream(part) << *std::ranges::max_element(made_) + kBeyond << "\n";
+  std::error_code is_told;
+  fs::create_hard_link(part, plan_.folder / "stop_at", is_told);
 }
 
 void Prover::saving(const fs::path& file) {
@@ -73,10 +83,7 @@ void Prover::saving(const fs::path& file) {
            "put a copy in its place");
   if (updates_.empty()) return;
   saved_.push_back(path_here(file));
-  if (!plan_.saves || fs::exists(plan_.folder / "stop_at")) return;
-  const auto part = plan_.folder / ("stop_at." + std::to_string(getpid()));
-  std::ofstream(part) << *std::ranges::max_element(made_) + kBeyond << "\n";
-  fs::rename(part, plan_.folder / "stop_at");
+  if (plan_.saves) stop();
 }
 
 fs::path Prover::file_of(int rank) const {
@@ -126,6 +133,7 @@ void Prover::write() {
                   {"batches", deals_ ? Value::List{1} : Value::List{}},
                   {"joined", true},
                   {"samples", deals_},
+                  {"unseeded", Value::List{}},
                   {"saved", saved_},
                   {"loaded", loaded_}},
       {.sync = false});

@@ -149,6 +149,7 @@ void Prover::update_begins(torch::optim::Optimizer& optimizer) {
                       {"digest", held.at("digest")},
                       {"options", held.at("options")},
                       {"drawn", drawn_},
+                      {"drew", !drawn_.empty()},
                       {"cleared", cleared_},
                       {"line", line_},
                       {"sharded", false},

@@ -54,6 +54,7 @@ class Prover final : public Observer {
   void force(const Tensors& parameters);
   [[noreturn]] void enough(const std::string& error);
   bool has_saved_enough();
+  void stop();
   std::filesystem::path file_of(int rank) const;
   Value read(const std::filesystem::path& file) const;
 
@@ -82,7 +83,7 @@ class Prover final : public Observer {
   bool deals_ = false, written_ = false, has_enough_ = false, has_read_ = false;
   Value::List saved_, loaded_;
   std::string error_;
-  std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
+  std::optional<std::chrono::steady_clock::time_point> began_;  // to wait for a checkpoint
 };
 
 }  // namespace lockstep::prove

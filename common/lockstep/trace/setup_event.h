@@ -218,7 +218,8 @@ struct Input {
 // samples some are told, the same ones on every rank.
 struct Rows {
   static constexpr const char* kName = "rows";
-  static constexpr std::size_t kMost = 1 << 16;  // that a rank tells of a module, and a forward's more
+  static constexpr std::size_t kMost =
+      1 << 16;  // that a rank tells of a module, and a forward's more
   Ids hashes;
   template <class V>
   void visit(V& v) {

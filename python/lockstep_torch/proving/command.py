@@ -37,7 +37,8 @@ def plain_run(job: Job) -> Run:
     plain = job.run("as it is")
     error = plain.error
     for wide, stands_in, how in ((True, True, "as it is, with the CPU where it asks for CUDA"),
-                                 (False, False, "as it is, in its own precision")):
+                                 (False, False, "as it is, in its own precision"),
+                                 (False, True, "in its own precision, with the CPU where it asks for CUDA")):
         if plain.error and not plain.uneven and not (stands_in and job.device == "cuda"):
             job.wide, job.stands_in = wide, stands_in
             plain = job.run(how)
@@ -52,6 +53,7 @@ def prove(command: list[str], steps: int, world_size: int, relations: tuple[str,
     began = time.monotonic()
     job = Job(command, pathlib.Path.cwd(), steps, world_size, limit, device)
     job.said = say
+    batch = tuple(name.lstrip("-").replace("-", "_") for name in batch)
     try:
         plain = plain_run(job)
         job.world_size = len(plain.ranks)
@@ -73,7 +75,7 @@ def prove(command: list[str], steps: int, world_size: int, relations: tuple[str,
             elif name == swap.NAME:
                 answers.append(swap.prove(job, made, bounds))
             else:
-                answers.append(restart.prove(job, plain))
+                answers.append(restart.prove(job, plain, made))
         reconcile(answers)
         return {"command": command, "world_size": job.world_size, "device": device, "wide": job.wide,
                 "stands_in": job.stands_in,

@@ -15,6 +15,7 @@ from lockstep_torch.proving.relations import (
     FACTOR,
     FAILS,
     HELD,
+    ROUNDING,
     Answer,
     Bounds,
     Ranks,
@@ -138,12 +139,18 @@ def prove(job: Job, plain: Run, made: Callable[[], Neutral], bounds: Bounds, nam
         answer = fails(answer, "the ranks hold different parameters, and one process has one model",
                        list(range(job.world_size)), ["no-initial-broadcast" if step == 0 else "replicas-diverged"])
         answer.step, answer.line, answer.factor, answer.tensor = step, line_of(two.ranks, step), None, None
-    if answer.standing == HELD and (step := all_same_rows(plain.ranks)) is not None:
+    if answer.standing == HELD and same_losses(two.ranks) and (step := all_same_rows(plain.ranks)) is not None:
         answer = fails(answer, "each rank is given the same rows, which count as many times as there are ranks",
                        list(range(job.world_size)), ["no-sharding", "shares-of-data-overlap"])
         answer.step, answer.line = step, line_of(two.ranks, step)
     answer.neutral = neutral.notes()
     return answer
+
+
+def same_losses(ranks: Ranks) -> bool:
+    """Else each rank may take its part of what it computes of the same rows."""
+    return all(near(update["loss"], first["loss"], ROUNDING) for rank in ranks[1:]
+               for update, first in zip(rank["updates"], ranks[0]["updates"], strict=False))
 
 
 def rows_at_once(rank: dict[str, Any]) -> int:

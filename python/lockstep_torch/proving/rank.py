@@ -130,6 +130,7 @@ class Proved:
         sites = self.draws.each_step(len(its.optimizers))
         loose = sites & self.draws.loose
         for update in its.updates:
+            update["drew"] = bool(update["drawn"])
             update["drawn"] = [drawn for site, drawn in update["drawn"] if site in loose]
         found = {"rank": rank, "world_size": world_size, "error": self.error, "enough": self.has_enough,
                  "updates": its.updates,
@@ -142,7 +143,7 @@ class Proved:
                  "loose": sorted(loose),
                  "detached": self.tilt.windows if not self.plan["tilt"] else [],
                  "batches": self.batches.of_training(), "joined": self.batches.joins,
-                 "samples": self.batches.samples, "saved": self.files.saved,
+                 "samples": self.batches.samples, "unseeded": sorted(self.draws.unseeded()), "saved": self.files.saved,
                  "loaded": self.files.loaded}
         WRITE(found, file.with_suffix(".part"))
         file.with_suffix(".part").rename(file)

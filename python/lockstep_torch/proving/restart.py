@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import collections
+from collections.abc import Callable
 from typing import Any
 
-import torch
-
 from lockstep_torch.proving.job import Job, Run
+from lockstep_torch.proving.neutral import Neutral
 from lockstep_torch.proving.relations import EXACT, FAILS, HELD, ROUNDING, Answer, distance, near, untold
 from lockstep_torch.proving.saving import stop_at
 
 NAME = "restart"
-LIMIT_S = 40.0  # of a run
+LIMIT_S = 40.0  # of a run, beside what the first one took
 FAR = 1 << 30  # updates
 
 
@@ -26,25 +27,25 @@ def held_at(rank: dict[str, Any], optimizer: int) -> list[tuple[int, dict[str, A
     return [*numbered, (len(own), rank["last"][optimizer])]
 
 
-def prove(job: Job, plain: Run) -> Answer:
-    sites = sorted({site for rank in plain.ranks for site in rank["sites"]})
-    first = job.run("until it has saved something", saves=True, steps=FAR, still=sites, keeps_work=True,
-                    limit=min(job.limit, LIMIT_S))
+def prove(job: Job, plain: Run, made: Callable[[], Neutral]) -> Answer:
+    drawn = any(rank["sites"] for rank in plain.ranks)
+    sites = made().sites if drawn and not plain.error else []  # none, where they draw samples
+    limit = min(job.limit, LIMIT_S + plain.seconds)
+    first = job.run("until it has saved something", saves=True, steps=FAR, still=sites, keeps_work=True, limit=limit)
     if first.error:
         return untold(NAME, first.error)
     saved = {name for rank in first.ranks for name in rank["saved"]}
     if not saved:
         return untold(NAME, f"it saves nothing in the first {len(first.ranks[0]['updates'])} updates")
     written = written_since(first)
-    again = job.run("started again where it was stopped", again=first.folder, steps=1, still=sites,
-                    limit=min(job.limit, LIMIT_S))
+    again = job.run("started again where it was stopped", again=first.folder, steps=1, still=sites, limit=limit)
     if again.error:
         return untold(NAME, f"it fails when it is started again: {again.error}")
     reads = any(path in written for rank in again.ranks for path in rank["loaded"])
-    answers = [compared(a, b, reads) for a, b in zip(first.ranks, again.ranks, strict=False)]
+    answers = [compared(before, after, reads) for before, after in zip(first.ranks, again.ranks, strict=False)]
     failing = [(rank, each) for rank, each in enumerate(answers) if each.standing == FAILS]
     if not failing:
-        return answers[0]
+        return next((each for each in answers if each.standing != HELD), answers[0])
     answer = failing[0][1]
     answer.ranks = [rank for rank, _ in failing]
     return answer
@@ -57,37 +58,42 @@ def written_since(run: Run) -> set[str]:
 
 
 def compared(before: dict[str, Any], after: dict[str, Any], reads: bool) -> Answer:
-    """On one rank."""
-    for optimizer in range(min(len(before["names"]), len(after["names"]))):
-        own = [update for update in after["updates"] if update["optimizer"] == optimizer]
-        held = held_at(before, optimizer)
-        if not own:
+    """On one rank. Of a job in stages a start may make the later ones' optimizers only."""
+    told: Answer | None = None
+    for number in range(len(after["names"])):
+        own = [update for update in after["updates"] if update["optimizer"] == number][:1]
+        held = [(optimizer, step, there) for optimizer in range(len(before["names"]))
+                for step, there in held_at(before, optimizer)
+                if own and [one.shape for one in there["before"]] == [one.shape for one in own[0]["before"]]]
+        if not held:
             continue
-        begins = [(step, each) for step, each in held if same(each["before"], own[0]["before"])]
-        if not begins and not reads:
+        begins = [each for each in held if same(each[2]["before"], own[0]["before"])]
+        if all(optimizer == step == 0 for optimizer, step, _ in begins) and not reads:
             return untold(NAME, "it begins anew, and reads nothing of what was saved")
         if not begins:
             return Answer(NAME, FAILS, "it reads what was saved, and goes on with parameters that the stopped one did "
                           "not hold before any of its last updates", pitfalls=["module-prefix"])
-        step, there = begins[-1]
-        if step == 0 and reads:
+        if all(optimizer == step == 0 for optimizer, step, _ in begins):
             return Answer(NAME, FAILS, "it reads what was saved, and goes on with the parameters of its start", step=0,
                           pitfalls=["module-prefix"])
-        if step == 0:
-            return untold(NAME, "it begins anew, and reads nothing of what was saved")
-        if answer := differs(there, own[0], step, step == held[-1][0]):
-            return answer
-    return Answer(NAME, HELD, "it goes on with the parameters, the optimizer's state and options, and the batches of "
-                  "the stopped one", looked_at=1)
+        answers = [differs(before, optimizer, step, there, own[0])
+                   for optimizer, step, there in reversed(begins) if optimizer or step]
+        if all(answers):
+            told = told or answers[0]
+    return told or Answer(NAME, HELD, "it goes on with the parameters, the optimizer's state and options, and the "
+                          "batches of the stopped one", looked_at=1)
 
 
 def is_same(a: Any, b: Any) -> bool:
     return near(a, b, ROUNDING) if isinstance(a, float) and isinstance(b, float) else bool(a == b)
 
 
-def differs(a: dict[str, Any], b: dict[str, Any], step: int, at_the_end: bool) -> Answer | None:
+def differs(before: dict[str, Any], optimizer: int, step: int, a: dict[str, Any], b: dict[str, Any]) -> Answer | None:
+    """From what the rank held before this update of the optimizer."""
     def fails(says: str, *pitfalls: str) -> Answer:
         return Answer(NAME, FAILS, f"it goes on at update {step}, {says}", step=step, pitfalls=list(pitfalls))
+    if len(a["digest"]) != len(b["digest"]) or len(a["options"]) != len(b["options"]):
+        return fails("with other parameters or groups of the optimizer", "optimizer-state-missing")
     for place, (x, y) in enumerate(zip(a["digest"], b["digest"], strict=True)):
         for name in sorted({*x, *y}):
             if name not in x or name not in y or not near(x[name], y[name], EXACT):
@@ -99,14 +105,38 @@ def differs(a: dict[str, Any], b: dict[str, Any], step: int, at_the_end: bool) -
                 return fails(f"with another {name} of the optimizer's group {place}: {x.get(name)} before, "
                              f"{y.get(name)} now",
                              "scheduler-or-rng-state-missing" if name == "lr" else "optimizer-state-missing")
-    if at_the_end:
+    if "rows" not in a:
+        return None  # the last update was made, and the next one is not known
+    if samples(a) and samples(b) and samples(a) != samples(b):
+        return of_batches(before, optimizer, step, samples(b), fails)
+    if near(a["loss"], b["loss"], EXACT):
         return None
-    rows = [torch.cat(each["rows"]).sort().values if each["rows"] else None for each in (a, b)]
-    if rows[0] is not None and rows[1] is not None and distance(rows[0], rows[1], 0) > EXACT:
-        return fails("with other batches than the stopped one had next", "resume-mid-epoch-replays",
-                     "resume-repeats-epoch")
-    if not near(a["loss"], b["loss"], EXACT):
+    losses = f"the loss was {a['loss']:.6g}, and is {b['loss']:.6g}"
+    if not samples(a) or not samples(b):
+        return untold(NAME, f"it goes on at update {step} with the same parameters, and {losses}; no module with "
+                      "parameters was called, so its batches are not known")
+    if a["drew"]:  # a start may draw more before it begins
         return Answer(NAME, HELD, f"it goes on at update {step} as the stopped one, but for its random numbers: with "
-                      f"the same parameters and batches the loss was {a['loss']:.6g}, and is {b['loss']:.6g}",
-                      looked_at=1)
-    return None
+                      f"the same parameters and batches {losses}", looked_at=1)
+    return fails("with something else that the loss goes by: with the same parameters and batches, and no random "
+                 f"numbers, {losses}")
+
+
+def samples(update: dict[str, Any]) -> collections.Counter[str]:
+    """By content."""
+    return collections.Counter(f"{float(row):.9g}" for rows in update["rows"] for row in rows)
+
+
+def of_batches(before: dict[str, Any], optimizer: int, step: int, given: collections.Counter[str],
+               fails: Callable[..., Answer]) -> Answer:
+    """It goes on with other samples than the stopped one had next."""
+    if unseeded := before["unseeded"]:
+        return Answer(NAME, HELD, f"it goes on at update {step} as the stopped one, but for the order of its samples, "
+                      f"which each start draws anew: it does not seed {', '.join(unseeded)}", looked_at=1)
+    own = [update for update in before["updates"] if update["optimizer"] == optimizer]
+    again = [number for number, update in enumerate(own) if samples(update) == given]
+    if again:
+        return fails(f"with the batch of update {again[0]} in place of the next one", "resume-mid-epoch-replays",
+                     "resume-repeats-epoch")
+    return untold(NAME, f"it goes on at update {step} with other samples than the stopped one had next: they may be in "
+                  "another order, or some may be left out")

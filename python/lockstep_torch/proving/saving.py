@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import pathlib
@@ -16,22 +17,9 @@ from lockstep_torch.proving.steps import Steps
 BEYOND = 3  # updates that are made behind the first checkpoint
 KEPT = 24  # the last updates, whose parameters are remembered
 WAITS_S = 20.0  # for a checkpoint
+NAMES = {"os.remove": slice(1), "os.rmdir": slice(1), "os.mkdir": slice(1), "shutil.rmtree": slice(1),
+         "os.rename": slice(2), "os.link": slice(1, 2), "os.symlink": slice(1, 2)}  # audit events: what they change
 WRITE, READ = torch.save, torch.load  # for files of our own
-
-
-def path_of(file: Any) -> str:
-    """In the working folder, or empty."""
-    try:
-        path = os.path.abspath(os.fspath(file))
-    except TypeError:
-        path = os.path.abspath(getattr(file, "name", "")) if isinstance(getattr(file, "name", ""), str) else ""
-    return os.path.relpath(path) if path.startswith(os.path.join(os.getcwd(), "")) else ""
-
-
-def leads_out(file: Any) -> bool:
-    """Whether a link in the copy of the working folder leads to a file of the user's."""
-    path = path_of(file)
-    return bool(path) and not os.path.realpath(path).startswith(os.path.join(os.path.realpath(os.getcwd()), ""))
 
 
 def stop_at(folder: pathlib.Path) -> pathlib.Path:
@@ -39,15 +27,46 @@ def stop_at(folder: pathlib.Path) -> pathlib.Path:
     return folder / "stop_at"
 
 
-def guard(event: str, arguments: tuple[Any, ...]) -> None:
-    """An audit hook: what a program opens to write."""
-    if event == "open" and arguments[2] & (os.O_WRONLY | os.O_RDWR) and leads_out(arguments[0]):
-        refuse(arguments[0])
+class Copy:
+    """Of the working folder, in which this process begins."""
 
+    def __init__(self) -> None:
+        self.folder = os.path.join(os.getcwd(), "")
+        self.real = os.path.join(os.path.realpath(self.folder), "")
+        self.through_a_link = False  # the program went on to a folder of the user's
 
-def refuse(file: Any) -> None:
-    raise PermissionError(f"{path_of(file)} is a link that leads out of the working folder, where lockstep prove "
-                          "writes nothing; put a copy in its place")
+    def path_of(self, file: Any) -> str:
+        """In it, or empty."""
+        try:
+            path = os.path.abspath(os.fspath(file))
+        except TypeError:
+            path = os.path.abspath(getattr(file, "name", "")) if isinstance(getattr(file, "name", ""), str) else ""
+        return os.path.relpath(path, self.folder) if path.startswith(self.folder) else ""
+
+    def leads_out(self, file: Any, itself: bool = True) -> bool:
+        """Whether a link in it leads to what is the user's. `itself`: not only where its folder does."""
+        if self.through_a_link and isinstance(file, str) and not os.path.isabs(file):
+            return True
+        path = os.path.join(self.folder, self.path_of(file))
+        real = os.path.realpath(path if itself else os.path.dirname(path))
+        return bool(self.path_of(file)) and not os.path.join(real, "").startswith(self.real)
+
+    def refuse(self, file: Any, itself: bool = True) -> None:
+        if self.leads_out(file, itself):
+            raise PermissionError(f"{self.path_of(file) or file} is a link that leads out of the working folder, where "
+                                  "lockstep prove writes nothing; put a copy in its place")
+
+    def guard(self, event: str, arguments: tuple[Any, ...]) -> None:
+        """An audit hook."""
+        if event == "os.chdir":
+            self.through_a_link = isinstance(arguments[0], str) and self.leads_out(arguments[0])
+        elif event == "open" and arguments[2] & (os.O_WRONLY | os.O_RDWR):
+            self.refuse(arguments[0])
+        elif event == "os.truncate":
+            self.refuse(arguments[0])
+        elif event in NAMES:
+            for file in arguments[NAMES[event]]:
+                self.refuse(file, itself=False)
 
 
 class Files:
@@ -57,7 +76,8 @@ class Files:
         self.saved: list[str] = []
         self.loaded: list[str] = []  # that were there before this run
         self.begun_ns = (folder / "plan.json").stat().st_mtime_ns
-        self.began = time.monotonic()
+        self.copy = Copy()
+        self.began: float | None = None
 
     def has_enough(self) -> bool:
         made = max(self.steps.made, default=0)
@@ -65,30 +85,35 @@ class Files:
             return False
         if len(self.steps.updates) > KEPT:
             self.steps.let_go(len(self.steps.updates) - KEPT - 1)
-        if self.stop_at.exists():
-            return made >= int(self.stop_at.read_text())
-        return time.monotonic() - self.began > WAITS_S
+        self.began = self.began or time.monotonic()
+        if time.monotonic() - self.began > WAITS_S:
+            self.stop()
+        return self.stop_at.exists() and made >= int(self.stop_at.read_text())
+
+    def stop(self) -> None:
+        """All ranks, a few updates from here; the first to say so says it."""
+        part = self.stop_at.with_suffix(f".{os.getpid()}")
+        part.write_text(str(max(self.steps.made) + BEYOND))
+        with contextlib.suppress(FileExistsError):
+            os.link(part, self.stop_at)
 
     def install(self) -> None:
-        sys.addaudithook(guard)
+        sys.addaudithook(self.copy.guard)
         torch_: Any = torch
         save, load = torch_.save, torch_.load
 
         @functools.wraps(save)
         def saves(what: Any, file: Any, *more: Any, **options: Any) -> Any:
-            if leads_out(file):
-                refuse(file)
-            if self.steps.updates and (path := path_of(file)):
+            self.copy.refuse(file)
+            if self.steps.updates and (path := self.copy.path_of(file)):
                 self.saved.append(path)
-                if self.stops and not self.stop_at.exists():
-                    part = self.stop_at.with_suffix(f".{os.getpid()}")
-                    part.write_text(str(max(self.steps.made) + BEYOND))
-                    part.rename(self.stop_at)
+                if self.stops:
+                    self.stop()
             return save(what, file, *more, **options)
 
         @functools.wraps(load)
         def loads(file: Any, *more: Any, **options: Any) -> Any:
-            if (path := path_of(file)) and os.path.exists(path) and os.stat(path).st_mtime_ns < self.begun_ns:
+            if (path := self.copy.path_of(file)) and os.path.exists(path) and os.stat(path).st_mtime_ns < self.begun_ns:
                 self.loaded.append(path)
             return load(file, *more, **options)
         torch_.save, torch_.load = saves, loads
