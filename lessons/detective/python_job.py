@@ -65,9 +65,8 @@ def proved(source):
     with jobs.folder_for_a_while() as folder, jobs.could_not_run():
         (folder / "train.py").write_text(source, encoding="utf-8")
         here = loopback.environment()
-        command, more = proof.of("train.py", folder, "--json", "--limit", PROOF_S)
-        path = os.pathsep.join([str(HARNESS), here["PYTHONPATH"]])
-        _, said = jobs.ended_with_its_own(command, folder, **here | more | {"PYTHONPATH": path})
+        command, more = proof.of("train.py", folder, here["PYTHONPATH"], "--json", "--limit", PROOF_S)
+        _, said = jobs.ended_with_its_own(command, folder, **here | more)
         return json.loads(said) if said else None
 
 

@@ -117,7 +117,7 @@ def prove(slug, file):
     with tempfile.TemporaryDirectory(prefix="lockstep-exercise-") as name:
         folder = pathlib.Path(name)
         shutil.copy(file, folder)
-        command, environment = proof.of(file.name, folder)
+        command, environment = proof.of(file.name, folder, os.environ.get("PYTHONPATH"))
         done = subprocess.run(command, cwd=folder, check=False, env={**os.environ, **environment})
     sys.exit(done.returncode)
 
