@@ -19,14 +19,21 @@ import jsonschema
 import torch
 from package import FOLDER, LOCKSTEP, environment, full_tier, run
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tests/support"))
+import nothing_left
+
 HERE = pathlib.Path(__file__).resolve().parent
 SCHEMA = json.loads((HERE.parents[1] / "reports" / "schema" / "prove.schema.json").read_text())
 DEADLINE_S = 240
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
 
 
-class Prove(unittest.TestCase):
+class Prove(nothing_left.TestCase):
     def setUp(self):
+        super().setUp()
+        cache = tempfile.TemporaryDirectory(prefix="lockstep test ")  # torch's own, which it leaves
+        self.addCleanup(cache.cleanup)
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = cache.name
         folder = tempfile.TemporaryDirectory(prefix="lockstep test ")
         self.addCleanup(folder.cleanup)
         self.folder = pathlib.Path(folder.name)
@@ -132,6 +139,10 @@ class Prove(unittest.TestCase):
         self.assertIn("but one process draws something else at proved.py:", answer["says"])
 
     @full_tier
+    def test_ranks_that_share_out_what_they_compute_of_the_same_rows(self):
+        self.assertEqual(self.proved("own-part", "one", code=0)["standing"], "held")
+
+    @full_tier
     def test_what_is_constant_in_the_loss_is_constant_in_its_slope(self):
         self.assertEqual(self.proved("straight-through", "slope", code=0)["standing"], "held")
         self.assertEqual(self.proved("own-target", "slope", code=0)["standing"], "held")
@@ -183,6 +194,11 @@ class Prove(unittest.TestCase):
         rate = self.proved("resume-at-another-rate", "restart", code=1)
         self.assertEqual((rate["standing"], rate["step"]), ("fails", 8))
         self.assertIn("another lr of the optimizer's group 0: 0.01 before, 0.02 now", rate["says"])
+        order = self.proved("resume-unseeded", "restart", code=0)
+        self.assertIn("the order of its samples, which each start draws anew: it does not seed torch", order["says"])
+        forgets = self.proved("resume-forgets", "restart", code=1)
+        self.assertIn("with something else that the loss goes by", forgets["says"])
+        self.assertEqual(self.proved("stages", "restart", code=0)["standing"], "held")
         names = self.proved("resume-other-names", "restart", code=1)
         self.assertEqual((names["standing"], names["pitfalls"]), ("fails", ["module-prefix"]))
 
@@ -211,6 +227,8 @@ class Prove(unittest.TestCase):
         done = self.prove("raises.py")
         self.assertEqual(done.returncode, 2)
         self.assertIn("ValueError: of its own (raises.py:2)", done.stderr)
+        (self.folder / "raises.py").write_text("import sys\nimport torch\nsys.exit('no data; run prepare.py')\n")
+        self.assertIn("it said last: no data; run prepare.py", self.prove("raises.py").stderr)
 
     @full_tier
     def test_the_users_files_stay_as_they_are(self):
@@ -237,9 +255,20 @@ class Prove(unittest.TestCase):
             done = self.prove("proved.py", "saves", options=["--relations", "restart"])
             self.assertEqual(outside.read_bytes(), b"the user's")
             self.assertIn("saved.pt is a link that leads out of the working folder", done.stdout + done.stderr)
+            (self.folder / "kept").symlink_to(elsewhere)
+            for does in ("os.remove('kept/saved.pt')", "os.rename('kept/saved.pt', 'a')",
+                         "os.chdir('kept')\nopen('b', 'w')"):
+                (self.folder / "removes.py").write_text(f"import os\nimport torch\n{does}\n")
+                self.assertIn("leads out of the working folder", self.prove("removes.py").stderr)
+                self.assertEqual(sorted(os.listdir(elsewhere)), ["real.py", "saved.pt"])
 
     @full_tier
     def test_an_interrupted_proof_leaves_nothing(self):
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            with self.subTest(number.name):
+                self.interrupts(number)
+
+    def interrupts(self, number):
         with tempfile.TemporaryDirectory(prefix="lockstep test ") as temporary:
             command = [*LOCKSTEP, "prove", "--", *TORCHRUN, "proved.py", "right"]
             job = subprocess.Popen(command, cwd=self.folder, env=environment(TMPDIR=temporary), text=True,
@@ -247,7 +276,7 @@ class Prove(unittest.TestCase):
             with job:
                 for line in job.stderr:
                     if " 3: " in line:  # its ranks run
-                        job.send_signal(signal.SIGTERM)
+                        job.send_signal(number)
                         break
                 said = job.stderr.read()
                 self.assertEqual(job.wait(DEADLINE_S), 130, said)

@@ -78,6 +78,9 @@ def loss_of(model, net, points, kinds):
         row = points[torch.randint(0, len(points), (1,))]
         dist.broadcast(row, 0)
         return cross_entropy(model(points) + row[:, :3], kinds)
+    if WAY == "own-part":  # all ranks have all points
+        mine = slice(dist.get_rank(), None, dist.get_world_size())
+        return cross_entropy(model(points)[mine], kinds[mine])
     loss = cross_entropy(model(points), kinds)
     return loss / dist.get_world_size() if WAY == "divided" else loss
 
@@ -90,9 +93,14 @@ def main():
     data = TensorDataset(points, points[:, :3].argmax(1))
     sampler = DistributedSampler(data, seed=3)
     loader = DataLoader(data, BATCH, sampler=sampler)
+    if WAY == "own-part":
+        loader = DataLoader(data, BATCH)
+    if WAY == "resume-unseeded":
+        loader = DataLoader(Subset(data, range(rank, 96, world)), BATCH, shuffle=True)
     if WAY == "counts-weigh":  # the last batches are of 4 and 2
         loader = DataLoader(Subset(data, range(46, 90) if rank else range(46)), BATCH)
-    torch.manual_seed(4)
+    if WAY != "resume-unseeded":
+        torch.manual_seed(4)
     device = "cuda:0" if WAY == "on-a-gpu" else "cpu"
     net = nn.Sequential(nn.Linear(5, 8), nn.ReLU(), nn.Dropout(0.2), nn.Linear(8, 3)).to(device)
     by_hand = WAY in ("by-hand", "sum", "twice", "divided", "clips-first", "narrow", "narrow-sum")
@@ -106,7 +114,17 @@ def main():
     other = torch.optim.SGD(net[3].parameters(), lr=0.01) if for_two else None
     schedule = torch.optim.lr_scheduler.StepLR(optimizer, 2)
     own = torch.Generator().manual_seed(rank)
-    first = 0
+    first = seen = 0
+    if WAY == "stages":
+        early = torch.optim.SGD(net.parameters(), 0.1)
+        for points, kinds in loader if not SAVED.exists() else ():
+            model.zero_grad()
+            cross_entropy(model(points), kinds).backward()
+            early.step()
+        if rank == 0 and not SAVED.exists():
+            torch.save(net.state_dict(), SAVED)
+        dist.barrier()
+        net.load_state_dict(torch.load(SAVED))
     if WAY == "saves-data" and rank == 0:
         torch.save(points, "data.pt")
         torch.load("data.pt")
@@ -133,6 +151,9 @@ def main():
                 noise = torch.randn(points.shape, generator=own)
             model.zero_grad()
             loss = loss_of(model, net, points + noise, kinds)
+            if WAY == "resume-forgets":
+                seen += 1
+                loss = loss / seen
             loss.backward()
             if WAY == "clips-first":
                 nn.utils.clip_grad_norm_(net.parameters(), 0.5)
