@@ -213,16 +213,17 @@ def judged(best: Tried, tried: list[Tried], ranks: Ranks, clear: float) -> Answe
         times = factor_text(first.factor, world_size)
         return untold(NAME, f"the ranks' gradient is that of one process times {times}: the program may divide by a "
                       "batch size that nobody could scale; name it with --batch")
-    answer = Answer(NAME, FAILS, "", step=first.step, ranks=list(range(world_size)), factor=first.factor,
-                    line=line_of(ranks, first.step), tensor=first.tensor if first.factor is None else None,
+    factor = None if first.factor is None or near(first.factor, 1, FACTOR) else first.factor
+    answer = Answer(NAME, FAILS, "", step=first.step, ranks=list(range(world_size)), factor=factor,
+                    line=line_of(ranks, first.step), tensor=first.tensor if factor is None else None,
                     looked_at=best.equal)
     loss = ("" if first.same_loss else
             f"; the loss is {first.losses[0]:.6g} in the mean of the ranks and {first.losses[1]:.6g} there")
-    if first.factor is not None:
+    if factor is not None:
         answer.says = (f"the ranks' gradient is that of one process ({best.how}) times "
-                       f"{factor_text(first.factor, world_size)}{loss}")
-        answer.pitfalls = (["sum-not-mean"] if near(first.factor, world_size, FACTOR) else
-                           ["double-average"] if near(first.factor, 1 / world_size, FACTOR) else [])
+                       f"{factor_text(factor, world_size)}{loss}")
+        answer.pitfalls = (["sum-not-mean"] if near(factor, world_size, FACTOR) else
+                           ["double-average"] if near(factor, 1 / world_size, FACTOR) else [])
         return answer
     answer.says = (f"the ranks' gradient is {first.apart:.2g} apart from that of one process ({best.how}), first in "
                    f"{first.tensor}{loss}")

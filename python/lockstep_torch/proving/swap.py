@@ -49,7 +49,7 @@ def why_not(ranks: Ranks, same: float) -> str:
     """Why nothing would be learned; empty: something would."""
     loaders = [sorted(rank["batches"]) for rank in ranks]
     if not all(loaders):
-        return "no loader of torch's gives the batches that the ranks train on"
+        return "the batches that the ranks train on are not those that a DataLoader gave"
     if any(each != loaders[0] for each in loaders):
         return "the ranks take their batches from other loaders"
     if all_same_rows(ranks) is not None:
